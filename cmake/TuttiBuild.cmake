@@ -1,0 +1,44 @@
+# What every target of the project shares.
+
+# Language level and warnings; no global flags.
+add_library(tutti_build_flags INTERFACE)
+target_compile_features(tutti_build_flags INTERFACE cxx_std_20 c_std_11)
+target_compile_options(tutti_build_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
+                       $<$<BOOL:${TUTTI_WERROR}>:-Werror>)
+
+# tutti_core_part(NAME SOURCES ... [PUBLIC libs] [PRIVATE libs]): one folder of core/ as a static library; libtutti.so holds all.
+function(tutti_core_part name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(tutti_${name} STATIC ${ARG_SOURCES})
+  set_target_properties(tutti_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
+                        C_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_include_directories(tutti_${name} PUBLIC ${PROJECT_SOURCE_DIR}/core ${PROJECT_SOURCE_DIR}/core/include)
+  target_link_libraries(tutti_${name} PUBLIC tutti_plugin_api fmt::fmt Threads::Threads ${ARG_PUBLIC}
+                        PRIVATE tutti_build_flags ${ARG_PRIVATE})
+endfunction()
+
+# tutti_add_plugin(NAME SOURCES ... [LIBS ...]): lib/tutti/plugins/libtutti-NAME.so with one exported symbol.
+function(tutti_add_plugin name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+  add_library(tutti-${name} MODULE ${ARG_SOURCES})
+  set_target_properties(tutti-${name} PROPERTIES CXX_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden
+                        VISIBILITY_INLINES_HIDDEN ON LIBRARY_OUTPUT_DIRECTORY ${TUTTI_PLUGIN_OUTPUT_DIRECTORY})
+  target_link_libraries(tutti-${name} PRIVATE tutti_plugin_api tutti_build_flags ${ARG_LIBS})
+  target_link_options(tutti-${name} PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/plugin.map)
+  install(TARGETS tutti-${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti/plugins)
+endfunction()
+
+# tutti_add_test(NAME LABELS l... SOURCES ... [LIBS ...] [TIMEOUT s]): a doctest binary registered with ctest.
+function(tutti_add_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;SOURCES;LIBS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_compile_definitions(${name} PRIVATE DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+                             TUTTI_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TUTTI_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_link_libraries(${name} PRIVATE tutti_build_flags ${ARG_LIBS})
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()

@@ -1,0 +1,102 @@
+// tutti/core/exec/engine.h: runs operations of one communicator, one after the other, in the order in which they were enqueued.
+// Whoever waits drives it; the process's progress thread drives it when nobody waits. No allocation, lock or system call per step
+// on shared memory.
+#pragma once
+#include "base/status.h"
+#include "base/time.h"
+#include "bootstrap/bootstrap.h"
+#include "plan/chunks.h"
+#include "plan/plan.h"
+#include "plugin/registry.h"
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tutti {
+
+// How a plan is run: what the tuner chose for a size class. The same on all ranks.
+struct Selection {
+  Iface<tutti_proto_v1> proto;
+  uint32_t slot_bytes = 0; // payload of a slot: the slice size
+  uint32_t depth = 0;      // slots per link; power of two, >= 2
+  uint32_t flags = 0;      // TUTTI_CAND_*
+};
+
+enum class LinkClass : uint8_t { local = TUTTI_LINK_CLASS_LOCAL, shm = TUTTI_LINK_CLASS_SHM, net = TUTTI_LINK_CLASS_NET };
+
+// The call as the user made it, for signatures and messages.
+struct CallInfo {
+  tutti_coll coll = TUTTI_COLL_ALL_REDUCE;
+  tutti_dtype dtype = TUTTI_DT_FLOAT32;
+  uint32_t op = 0;     // tuttiRedOp_t as given, premul sums as tuttiNumOps
+  int32_t root = -1;
+  uint64_t count = 0;  // elements as given; of v-collectives and groups: 0
+  uint64_t number = 0; // of this communicator's operations, from 1
+};
+std::string describe(const CallInfo &call); // "all_reduce #12 (262144 float sum)"
+
+// A plan resolved to links, kernels and chunk arithmetic for (selection, type, op). Owned by the engine; opaque.
+class Bound;
+
+// One operation. Buffers must stay until it completed; the tables of v-collectives are copied.
+struct OpArgs {
+  const void *in = nullptr;
+  void *out = nullptr;
+  BufferShape in_shape, out_shape;
+  bool in_place = false;            // IN and OUT overlap where the collective allows it
+  const void *preop_factor = nullptr; // one element of dtype, copied; nullptr = no pre-operation
+  uint64_t postop_divisor = 0;      // 0 = no post-operation
+  CallInfo call;
+};
+
+class Engine {
+public:
+  // Local part; what this rank tells its peers is local_info(). net: the plugin to use between hosts (may be empty when all
+  // ranks share a host and shared memory is on).
+  static Result<std::shared_ptr<Engine>> create(Bootstrap &bootstrap, const Registry &registry,
+                                                std::shared_ptr<const Config> config, Iface<tutti_net_v1> net);
+  virtual ~Engine() = default;
+  virtual Bytes local_info() const = 0;                          // for one allgather of the communicator
+  virtual Status set_peers(std::span<const Bytes> infos) = 0;    // decides each peer's link class; both ends decide alike
+  virtual LinkClass link_class(int peer) const = 0;
+  virtual std::string describe_link(int peer) const = 0;         // "shm", "net socket eth0 10.0.0.1 -> 10.0.0.2"
+
+  // Resolves a plan; links are created on first use, without waiting for peers. Not concurrent with itself. Errors say which
+  // link, protocol or cap. Bound plans live as long as the engine.
+  virtual Result<const Bound *> bind(std::shared_ptr<const Plan> plan, const Selection &selection, tutti_dtype dtype,
+                                     tutti_redop op) = 0;
+
+  // A point in this engine's sequence. Complete when completed() >= seq.
+  struct Dependency { Engine *engine = nullptr; uint64_t seq = 0; };
+  // Appends an operation; it starts when all before it and `after` (other engines' points; copied) have completed. Returns its
+  // sequence number. A full queue makes the caller drive progress. [one thread at a time]
+  virtual Result<uint64_t> enqueue(const Bound *bound, const OpArgs &args, std::span<const Dependency> after = {}) = 0;
+  // Enqueue and wait in one, without the queue when nothing is pending.
+  virtual Status run(const Bound *bound, const OpArgs &args) = 0;
+
+  uint64_t completed() const { return completed_.load(std::memory_order_acquire); }
+  uint64_t enqueued() const { return enqueued_; }
+  // Drives this engine, and every now and then all others of the process, until seq has completed or the engine failed.
+  virtual Status wait(uint64_t seq) = 0;
+  // One bounded round of progress; true when something moved. [any thread; returns at once when another drives]
+  virtual bool progress() = 0;
+
+  // Ends everything with this error, now; every waiting thread returns. The first error stays. [any thread]
+  virtual void fail(const Error &error) = 0;
+  virtual Status error() const = 0; // ok while alive
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // What this rank does now, for other ranks' diagnoses and `tutti ras`: "all_reduce #12 (...), waits for rank 3 (recv, slice 2 of 9)".
+  virtual std::string activity() const = 0; // [any thread]
+
+  struct Usage { uint64_t bytes = 0, fds = 0; };
+  virtual Usage usage() const = 0;
+  virtual const std::string &bound_summary(const Bound *bound) const = 0; // protocol per link class, for --explain
+
+protected:
+  alignas(64) std::atomic<uint64_t> completed_{0};
+  std::atomic<bool> failed_{false};
+  uint64_t enqueued_ = 0;
+};
+
+} // namespace tutti

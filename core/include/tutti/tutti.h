@@ -1,0 +1,249 @@
+/* tutti/tutti.h: the C API. Names and meanings are those of the field's collective libraries.
+ *
+ * Ranks. A communicator is one rank's handle on a group of `nranks` ranks. Ranks are processes, or threads of one process.
+ * All ranks call the same collectives in the same order on one communicator; there is no order between communicators: any
+ * number may be used, from different threads, in different orders.
+ *
+ * Streams. A collective returns when it is enqueued on a stream; operations of one stream run in order. NULL is the
+ * communicator's own stream. tuttiStreamSynchronize() and the other waiting calls drive progress themselves; without them a
+ * progress thread does. Buffers belong to the library from the call until the operation has completed.
+ *
+ * Threads. Different communicators may be used from different threads at the same time. Calls on one communicator come from
+ * one thread at a time, but for tuttiCommAbort, tuttiCommGetAsyncError and tuttiCommGetLastError, which any thread may call.
+ *
+ * Errors. A function returns a tuttiResult_t. Any error but tuttiInvalidArgument and tuttiInvalidUsage ends the communicator:
+ * all further calls on it return the same error, all ranks learn of it, and only Abort, Destroy and the queries are left. Every
+ * wait has a deadline (option core.timeout), and what expires names the rank that is missing. */
+#ifndef TUTTI_TUTTI_H
+#define TUTTI_TUTTI_H
+#include <stddef.h>
+#include <stdint.h>
+
+#define TUTTI_MAJOR 0
+#define TUTTI_MINOR 1
+#define TUTTI_PATCH 0
+#define TUTTI_VERSION(major, minor, patch) ((major) * 10000 + (minor) * 100 + (patch))
+#define TUTTI_VERSION_CODE TUTTI_VERSION(TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH)
+
+#define TUTTI_API __attribute__((visibility("default")))
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tuttiComm *tuttiComm_t;
+typedef struct tuttiStream *tuttiStream_t;
+typedef struct tuttiEvent *tuttiEvent_t;
+typedef struct tuttiWork *tuttiWork_t;
+
+#define TUTTI_UNIQUE_ID_BYTES 128
+/* Address of the root and the job's secret: whoever has it can join, so hand it only to the job's own processes. */
+typedef struct tuttiUniqueId {
+  char internal[TUTTI_UNIQUE_ID_BYTES];
+} tuttiUniqueId;
+
+typedef enum tuttiResult_t {
+  tuttiSuccess = 0,
+  tuttiUnhandledDeviceError = 1,
+  tuttiSystemError = 2,     /* an operating system call failed */
+  tuttiInternalError = 3,   /* a bug of the library or of a plugin */
+  tuttiInvalidArgument = 4, /* a value out of range */
+  tuttiInvalidUsage = 5,    /* a call that does not fit the state, or ranks that disagree */
+  tuttiRemoteError = 6,     /* another rank failed or went away */
+  tuttiInProgress = 7,      /* not an error: not finished yet */
+  tuttiTimeout = 8,         /* a deadline passed */
+  tuttiNumResults = 9
+} tuttiResult_t;
+
+typedef enum tuttiDataType_t {
+  tuttiInt8 = 0, tuttiChar = 0,
+  tuttiUint8 = 1,
+  tuttiInt32 = 2, tuttiInt = 2,
+  tuttiUint32 = 3,
+  tuttiInt64 = 4,
+  tuttiUint64 = 5,
+  tuttiFloat16 = 6, tuttiHalf = 6,
+  tuttiFloat32 = 7, tuttiFloat = 7,
+  tuttiFloat64 = 8, tuttiDouble = 8,
+  tuttiBfloat16 = 9,
+  tuttiNumTypes = 10
+} tuttiDataType_t;
+
+typedef enum tuttiRedOp_t {
+  tuttiSum = 0,
+  tuttiProd = 1,
+  tuttiMax = 2,
+  tuttiMin = 3,
+  tuttiAvg = 4, /* the sum divided by nranks, once; integers are cut off toward zero */
+  tuttiNumOps = 5,
+  tuttiMaxRedOp = 0x7fffffff /* values from tuttiNumOps up are made by tuttiRedOpCreatePreMulSum */
+} tuttiRedOp_t;
+
+/* Settings of one communicator. Initialise with TUTTI_CONFIG_INITIALIZER; fields are only ever appended. What is left undefined
+ * comes from configuration (environment, file, default), and the environment wins over what is set here. */
+typedef struct tuttiConfig_t {
+  size_t size;           /* head: not for users */
+  unsigned magic;
+  unsigned version;
+  int blocking;          /* 0: no call blocks; poll tuttiCommGetAsyncError. Default 1 */
+  int minCTAs;           /* fewest and most channels; the names are the field's */
+  int maxCTAs;
+  const char *netName;   /* network plugin by name ("socket"), case-insensitive */
+  const char *commName;  /* for log lines */
+  int trafficClass;      /* handed to the network plugin */
+  int splitShare;        /* accepted and without effect in this version */
+  const char *algo;      /* as option coll.algo, for this communicator */
+  const char *proto;     /* as option coll.proto */
+  const char *tuner;     /* tuner plugin by name */
+  int64_t timeoutMs;     /* as option core.timeout */
+  uint64_t memoryCapBytes; /* as option memory.cap */
+} tuttiConfig_t;
+
+#define TUTTI_CONFIG_UNDEF_INT INT32_MIN
+#define TUTTI_CONFIG_MAGIC 0x74757474u
+#define TUTTI_CONFIG_INITIALIZER                                                                                     \
+  {                                                                                                                  \
+    sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT,   \
+        TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, NULL, NULL, NULL, 0, 0   \
+  }
+
+/* ---- version, errors ---------------------------------------------------------------------------------------------- */
+TUTTI_API tuttiResult_t tuttiGetVersion(int *version);
+/* A fixed text per code. */
+TUTTI_API const char *tuttiGetErrorString(tuttiResult_t result);
+/* One line on the last error of `comm`, or of this thread when comm is NULL; "" when there is none. Valid until the next call
+ * of this function on this thread. */
+TUTTI_API const char *tuttiGetLastError(tuttiComm_t comm);
+
+/* The same, in parts. */
+typedef struct tuttiErrorInfo {
+  size_t size;           /* set to sizeof(tuttiErrorInfo) by the caller */
+  tuttiResult_t code;
+  int rank;              /* who reports it */
+  int peer;              /* the rank it is about, -1 = none */
+  int sysErrno;          /* 0 = none */
+  char phase[32];        /* "bootstrap", "connect", "operation", ... */
+  char operation[128];   /* "allreduce #12 (262144 float32 sum)" or "" */
+  char endpoint[128];    /* "10.0.0.1:4711 -> 10.0.0.2:9" or "" */
+  char hint[256];        /* what to do, or "" */
+  char message[1024];    /* the line of tuttiGetLastError */
+} tuttiErrorInfo;
+TUTTI_API tuttiResult_t tuttiCommGetLastError(tuttiComm_t comm, tuttiErrorInfo *info);
+
+/* ---- communicators ------------------------------------------------------------------------------------------------ */
+/* Starts the root of a new communicator in this process; hand the id to all ranks. */
+TUTTI_API tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id);
+/* Collective over the nranks callers with the same id; blocks until all have joined, or core.init_timeout. */
+TUTTI_API tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank);
+TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank,
+                                                const tuttiConfig_t *config);
+/* All ranks in this process: comms[0 .. nranks-1]; each is then used from a thread of its own, or in groups. */
+TUTTI_API tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *devices);
+/* Rank, size and rendezvous from the environment of `tutti run`, of mpirun, or TUTTI_RANK, TUTTI_NRANKS and TUTTI_COMM_ID
+ * (host:port, [v6]:port, or file:PATH). config may be NULL. */
+TUTTI_API tuttiResult_t tuttiCommInitFromEnv(tuttiComm_t *comm, const tuttiConfig_t *config);
+#define TUTTI_SPLIT_NOCOLOR (-1)
+/* Ranks with the same color form a new communicator, ordered by key, then by old rank. NOCOLOR: *newcomm = NULL. Collective;
+ * needs no root. config NULL inherits. */
+TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
+                                       const tuttiConfig_t *config);
+/* Completes everything enqueued on all ranks; no operation may follow. */
+TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
+/* Frees the communicator; finalizes first unless it failed. NULL is allowed. */
+TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
+/* Ends all operations with an error, tells the other ranks, frees. Never waits for anybody. */
+TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
+/* tuttiSuccess, tuttiInProgress (a non-blocking call has not finished), or the error that ended the communicator. */
+TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *asyncError);
+TUTTI_API tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *count);
+TUTTI_API tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank);
+
+/* ---- groups ------------------------------------------------------------------------------------------------------- */
+/* Calls between Start and End are collected, per thread, and begin at the outermost End. Sends and receives of a group make
+ * progress together; initialisations of a group run concurrently. Groups nest. */
+TUTTI_API tuttiResult_t tuttiGroupStart(void);
+TUTTI_API tuttiResult_t tuttiGroupEnd(void);
+
+/* ---- operations: counts are elements; sendbuff == recvbuff style in-place forms as noted --------------------------- */
+TUTTI_API tuttiResult_t tuttiAllReduce(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type,
+                                       tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream);
+/* recvbuff is used on the root only. */
+TUTTI_API tuttiResult_t tuttiReduce(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type,
+                                    tuttiRedOp_t op, int root, tuttiComm_t comm, tuttiStream_t stream);
+/* sendbuff is used on the root only. */
+TUTTI_API tuttiResult_t tuttiBroadcast(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type, int root,
+                                       tuttiComm_t comm, tuttiStream_t stream);
+TUTTI_API tuttiResult_t tuttiBcast(void *buff, size_t count, tuttiDataType_t type, int root, tuttiComm_t comm,
+                                   tuttiStream_t stream);
+/* recvbuff holds nranks * sendcount elements. In place: sendbuff == recvbuff + rank * sendcount. */
+TUTTI_API tuttiResult_t tuttiAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, tuttiDataType_t type,
+                                       tuttiComm_t comm, tuttiStream_t stream);
+/* sendbuff holds nranks * recvcount elements. In place: recvbuff == sendbuff + rank * recvcount. */
+TUTTI_API tuttiResult_t tuttiReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount, tuttiDataType_t type,
+                                           tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream);
+/* Both hold nranks * count elements; not in place. */
+TUTTI_API tuttiResult_t tuttiAlltoAll(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type,
+                                      tuttiComm_t comm, tuttiStream_t stream);
+/* Element counts and displacements per peer; arrays are read before the call returns. Not in place. */
+TUTTI_API tuttiResult_t tuttiAlltoAllV(const void *sendbuff, const size_t sendcounts[], const size_t sdispls[],
+                                       void *recvbuff, const size_t recvcounts[], const size_t rdispls[],
+                                       tuttiDataType_t type, tuttiComm_t comm, tuttiStream_t stream);
+/* recvbuff holds nranks * count elements, on the root only. In place: sendbuff == recvbuff + root * count. */
+TUTTI_API tuttiResult_t tuttiGather(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type, int root,
+                                    tuttiComm_t comm, tuttiStream_t stream);
+/* sendbuff holds nranks * count elements, on the root only. In place: recvbuff == sendbuff + root * count. */
+TUTTI_API tuttiResult_t tuttiScatter(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type, int root,
+                                     tuttiComm_t comm, tuttiStream_t stream);
+/* Same count and type on both sides. Outside a group a pair completes when both sides have called. */
+TUTTI_API tuttiResult_t tuttiSend(const void *sendbuff, size_t count, tuttiDataType_t type, int peer, tuttiComm_t comm,
+                                  tuttiStream_t stream);
+TUTTI_API tuttiResult_t tuttiRecv(void *recvbuff, size_t count, tuttiDataType_t type, int peer, tuttiComm_t comm,
+                                  tuttiStream_t stream);
+/* Completes when all ranks have enqueued it. */
+TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
+
+/* A sum in which this rank's data is multiplied by *scalar (one element of `type`, read now). For this comm only. */
+TUTTI_API tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, const void *scalar, tuttiDataType_t type,
+                                                  tuttiComm_t comm);
+TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
+
+/* ---- streams, events, work ---------------------------------------------------------------------------------------- */
+/* Work of one stream runs in order, also across communicators. */
+TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
+TUTTI_API tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
+/* Until all work enqueued so far is done; returns its first error. */
+TUTTI_API tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream);
+/* The same for the communicator's own stream. */
+TUTTI_API tuttiResult_t tuttiCommSynchronize(tuttiComm_t comm);
+/* tuttiSuccess, or tuttiInProgress. */
+TUTTI_API tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);
+TUTTI_API tuttiResult_t tuttiEventCreate(tuttiEvent_t *event);
+TUTTI_API tuttiResult_t tuttiEventDestroy(tuttiEvent_t event);
+/* Fires when what is on the stream now (comm's own stream when stream is NULL) has completed. */
+TUTTI_API tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiComm_t comm, tuttiStream_t stream);
+TUTTI_API tuttiResult_t tuttiEventSynchronize(tuttiEvent_t event);
+TUTTI_API tuttiResult_t tuttiEventQuery(tuttiEvent_t event);
+/* Later work of `stream` waits for the event. */
+TUTTI_API tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event);
+/* A handle on the operation that this thread enqueued last on comm. */
+TUTTI_API tuttiResult_t tuttiCommGetLastWork(tuttiComm_t comm, tuttiWork_t *work);
+TUTTI_API tuttiResult_t tuttiWorkTest(tuttiWork_t work);
+TUTTI_API tuttiResult_t tuttiWorkWait(tuttiWork_t work);
+TUTTI_API tuttiResult_t tuttiWorkDestroy(tuttiWork_t work);
+
+/* ---- memory ------------------------------------------------------------------------------------------------------- */
+/* Page-aligned memory that suits every transport. */
+TUTTI_API tuttiResult_t tuttiMemAlloc(void **ptr, size_t bytes);
+TUTTI_API tuttiResult_t tuttiMemFree(void *ptr);
+
+/* ---- introspection ------------------------------------------------------------------------------------------------ */
+/* How an operation of this size would run on comm, as JSON: algorithm, protocol, channels, slot, depth, transports, and why.
+ * Writes at most cap bytes with the NUL. coll is the perf tests' name ("all_reduce"). */
+TUTTI_API tuttiResult_t tuttiCommExplain(tuttiComm_t comm, const char *coll, size_t count, tuttiDataType_t type,
+                                         char *text, size_t cap);
+/* Bytes of library memory and file descriptors that comm holds now. */
+TUTTI_API tuttiResult_t tuttiCommMemory(tuttiComm_t comm, uint64_t *bytes, uint64_t *fds);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,27 @@
+// tutti/core/plan/check.h: proves a plan right for all ranks, and draws it.
+#pragma once
+#include "plan/plan.h"
+
+namespace tutti {
+
+struct PlanFinding {
+  std::string rule; // "shape", "link", "deadlock", "result", "order"
+  std::string text; // "rank 3 chunk 1: contribution of rank 0 is in the result 2 times"
+};
+struct CheckOptions {
+  uint32_t depth = 0;    // 0 = the plan's min_depth
+  bool in_place = false; // IN and OUT the same memory, as the collective's in-place form defines
+  uint32_t slices = 2;   // enough to see window and FIFO effects
+  uint32_t window = 0;   // 0 = the plan's
+};
+// plans[r] is rank r's. Empty result = right. Stops after 20 findings.
+std::vector<PlanFinding> check_plans(std::span<const std::shared_ptr<const Plan>> plans, const CheckOptions &options = {});
+
+std::string dump_text(const Plan &plan);
+std::string dump_json(std::span<const std::shared_ptr<const Plan>> plans);
+std::string dump_dot(std::span<const std::shared_ptr<const Plan>> plans); // one slice, all ranks: messages as edges
+
+// tutti.host.plan/1, for provide_host_service(): composes from algorithms of the process's registry.
+const tutti_host_plan_v1 *host_plan_service();
+
+} // namespace tutti

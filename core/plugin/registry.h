@@ -1,0 +1,87 @@
+// tutti/core/plugin/registry.h: finds, loads and keeps plugins, and says why the rest was not loaded.
+#pragma once
+#include "base/status.h"
+#include "config/config.h"
+#include "tutti/plugin/plugin.h"
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti {
+
+// One loaded plugin. Lives until the process ends; its file is never unmapped.
+struct Plugin {
+  const tutti_plugin_desc *desc = nullptr;
+  void *state = nullptr;            // from desc->open()
+  std::string path;                 // "" = linked in
+  uint64_t fingerprint = 0;         // hash of the file's bytes (of name and version when linked in): compared between ranks
+  std::map<std::string, Setting> settings;
+  tutti_host host{};                // what the plugin was given; host.impl = this
+  const void *iface(std::string_view id) const; // NULL when it has none
+};
+
+// A file that was looked at and not kept.
+struct SkippedPlugin {
+  std::string path;
+  std::string reason; // one line
+  bool foreign = false; // has no tutti_plugin_v1: not ours, quiet
+};
+
+// An interface of a plugin, ready to call: table->fn(plugin->state, ...).
+template <class Table> struct Iface {
+  const Plugin *plugin = nullptr;
+  const Table *table = nullptr;
+  explicit operator bool() const { return table != nullptr; }
+};
+
+// Checks made of one file without keeping it; used by the loader and by `tutti check-plugin`.
+// Static only: ELF, machine, symbol, versions, sizes, names, tables. Never runs plugin code before all checks passed.
+struct StaticFinding { std::string rule, text; bool fatal; };
+
+class Registry {
+public:
+  // The process's plugins: directories from configuration are read once, on first use. An error when a plugin that
+  // configuration names cannot be used.
+  static Result<Registry *> process();
+  // A registry of its own, for tests and tools.
+  static Result<std::unique_ptr<Registry>> load(std::shared_ptr<const Config> config, std::span<const std::string> directories);
+  // Before process() is first used: plugins linked into the program.
+  static void add_static(const tutti_plugin_desc *desc);
+
+  std::span<const std::unique_ptr<Plugin>> plugins() const { return plugins_; }
+  std::span<const SkippedPlugin> skipped() const { return skipped_; }
+  std::span<const std::string> directories() const { return directories_; }
+
+  // Every loaded plugin's table of one interface, in load order.
+  template <class Table> std::vector<Iface<Table>> all(std::string_view id) const {
+    std::vector<Iface<Table>> out;
+    for (const auto &p : plugins_)
+      if (const void *t = p->iface(id)) out.push_back({p.get(), static_cast<const Table *>(t)});
+    return out;
+  }
+  // The one whose table (algo, proto, net, tuner) or plugin has this name, case-insensitive. Error: what there is, and why a
+  // file of that name was skipped.
+  template <class Table> Result<Iface<Table>> named(std::string_view id, std::string_view name) const {
+    for (const auto &f : all<Table>(id))
+      if (same_name(f.table->name, name) || same_name(f.plugin->desc->name, name)) return f;
+    return not_found(id, name);
+  }
+
+private:
+  static bool same_name(std::string_view a, std::string_view b);
+  Status not_found(std::string_view id, std::string_view name) const;
+  std::vector<std::unique_ptr<Plugin>> plugins_;
+  std::vector<SkippedPlugin> skipped_;
+  std::vector<std::string> directories_;
+};
+
+// The reason that a plugin attached to the status it just returned on this thread (set_error), turned into an Error.
+Status plugin_error(const Plugin &plugin, tutti_status status, std::string_view doing);
+
+// Host services by id, for the loader: folders above register what they implement ("tutti.host.reduce/1", "tutti.host.plan/1",
+// "tutti.host.watch/1"); the plugin folder itself provides diag, config and memory.
+void provide_host_service(std::string_view id, const void *table);
+
+} // namespace tutti
