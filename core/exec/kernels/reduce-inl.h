@@ -1,0 +1,197 @@
+// tutti/core/exec/kernels/reduce-inl.h: the loops over memory. Compiled once per target.
+// All walk forward and load a vector before they store it, so dst may be one of the operands.
+#if defined(TUTTI_KERNELS_REDUCE_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TUTTI_KERNELS_REDUCE_INL_H
+#undef TUTTI_KERNELS_REDUCE_INL_H
+#else
+#define TUTTI_KERNELS_REDUCE_INL_H
+#endif
+
+#include "exec/kernels/lookup.h"
+#include "exec/kernels/vec-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti::HWY_NAMESPACE {
+
+// Slots are fetched for writing this far ahead: what costs is taking the lines back from the peer's cache.
+constexpr size_t prefetch_bytes = 2048;
+constexpr size_t cache_line = 64;
+
+HWY_INLINE void prefetch_write(const uint8_t *p) {
+  __builtin_prefetch(p, 1, 3);
+}
+HWY_INLINE void prefetch_start(const uint8_t *p, size_t bytes) {
+  for (size_t k = 0; k < prefetch_bytes && k < bytes; k += cache_line) prefetch_write(p + k);
+}
+
+// Bytes before p's next cache line, if whole elements lead there and streaming is worth it; else `bytes`: all of it.
+template <class T> HWY_INLINE size_t stream_head(const uint8_t *p, size_t bytes) {
+  using S = typename T::S;
+  const size_t head = (0 - reinterpret_cast<uintptr_t>(p)) % cache_line;
+  constexpr bool whole_vectors = vector_bytes<S>() >= 16; // narrower streaming stores do not exist
+  return whole_vectors && head % sizeof(typename T::Elem) == 0 && bytes >= head + 4 * cache_line ? head : bytes;
+}
+
+template <class T, class Op> struct Pair {
+  using S = typename T::S;
+  static constexpr size_t width = vector_bytes<S>();
+  static HWY_INLINE hn::Vec<S> at(const uint8_t *a, const uint8_t *b) {
+    return T::narrow(Op::apply(typename T::C(), T::widen(load(S(), a)), T::widen(load(S(), b))));
+  }
+  static HWY_INLINE hn::Vec<S> part(const uint8_t *a, const uint8_t *b, size_t n) {
+    return T::narrow(Op::apply(typename T::C(), T::widen(load_n(S(), a, n)), T::widen(load_n(S(), b, n))));
+  }
+};
+
+// dst = a (+) b for bytes [from, to).
+template <class T, class Op>
+HWY_INLINE void reduce_span(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t i, size_t to) {
+  using S = typename T::S;
+  using P = Pair<T, Op>;
+  constexpr size_t w = P::width;
+  for (; i + 4 * w <= to; i += 4 * w) {
+    const auto v0 = P::at(a + i, b + i), v1 = P::at(a + i + w, b + i + w);
+    const auto v2 = P::at(a + i + 2 * w, b + i + 2 * w), v3 = P::at(a + i + 3 * w, b + i + 3 * w);
+    store(S(), v0, dst + i);
+    store(S(), v1, dst + i + w);
+    store(S(), v2, dst + i + 2 * w);
+    store(S(), v3, dst + i + 3 * w);
+  }
+  for (; i + w <= to; i += w) store(S(), P::at(a + i, b + i), dst + i);
+  if (i < to) store_n(S(), P::part(a + i, b + i, to - i), dst + i, to - i);
+}
+
+template <class T, class Op, bool NT> void reduce(void *out, const void *left, const void *right, uint64_t bytes) noexcept {
+  using S = typename T::S;
+  using P = Pair<T, Op>;
+  constexpr size_t w = P::width;
+  auto *dst = static_cast<uint8_t *>(out);
+  const auto *a = static_cast<const uint8_t *>(left), *b = static_cast<const uint8_t *>(right);
+  if (bytes <= w) return store_n(S(), P::part(a, b, bytes), dst, bytes);
+  size_t i = 0;
+  if constexpr (NT) {
+    i = stream_head<T>(dst, bytes);
+    reduce_span<T, Op>(dst, a, b, 0, i);
+    if constexpr (w >= 16)
+      for (; i + 4 * w <= bytes; i += 4 * w)
+        for (size_t k = i; k < i + 4 * w; k += w) stream(S(), P::at(a + k, b + k), dst + k);
+  }
+  reduce_span<T, Op>(dst, a, b, i, bytes);
+}
+
+// The user's output first, then the slot that is passed on.
+template <class T, class Op, bool NT>
+void reduce2(void *out, void *slot, const void *left, const void *right, uint64_t bytes) noexcept {
+  using S = typename T::S;
+  using P = Pair<T, Op>;
+  constexpr size_t w = P::width;
+  auto *dst = static_cast<uint8_t *>(out), *fwd = static_cast<uint8_t *>(slot);
+  const auto *a = static_cast<const uint8_t *>(left), *b = static_cast<const uint8_t *>(right);
+  prefetch_start(fwd, bytes);
+  const auto both = [&](size_t k, size_t n) HWY_ATTR {
+    const auto v = P::part(a + k, b + k, n);
+    store_n(S(), v, dst + k, n);
+    store_n(S(), v, fwd + k, n);
+  };
+  size_t i = 0;
+  if constexpr (NT) {
+    const size_t head = stream_head<T>(dst, bytes);
+    for (; i < head; i += w) both(i, HWY_MIN(w, head - i));
+    i = head;
+  }
+  for (; i + 4 * w <= bytes; i += 4 * w) {
+    if (i + prefetch_bytes < bytes)
+      for (size_t k = 0; k < 4 * w; k += cache_line) prefetch_write(fwd + i + prefetch_bytes + k);
+    for (size_t k = i; k < i + 4 * w; k += w) {
+      const auto v = P::at(a + k, b + k);
+      if constexpr (NT && w >= 16)
+        stream(S(), v, dst + k);
+      else
+        store(S(), v, dst + k);
+      store(S(), v, fwd + k);
+    }
+  }
+  for (; i < bytes; i += w) both(i, HWY_MIN(w, bytes - i));
+}
+
+// dst = ((op[0] (+) op[1]) (+) ...); 16-bit floats stay wide until the end.
+template <class T, class Op, bool NT>
+void reduce_n(void *out, const void *const *operands, uint32_t n, uint64_t bytes) noexcept {
+  using S = typename T::S;
+  using C = typename T::C;
+  constexpr size_t w = vector_bytes<S>();
+  auto *dst = static_cast<uint8_t *>(out);
+  const auto at = [=](uint32_t r, size_t k) HWY_ATTR { return static_cast<const uint8_t *>(operands[r]) + k; };
+  const auto part = [=](size_t k, size_t len) HWY_ATTR {
+    auto v = T::widen(load_n(S(), at(0, k), len));
+    for (uint32_t r = 1; r < n; ++r) v = Op::apply(C(), v, T::widen(load_n(S(), at(r, k), len)));
+    store_n(S(), T::narrow(v), dst + k, len);
+  };
+  size_t i = 0;
+  [[maybe_unused]] size_t head = bytes;
+  if constexpr (NT) {
+    head = stream_head<T>(dst, bytes);
+    for (; i < head; i += w) part(i, HWY_MIN(w, head - i));
+    i = head;
+  }
+  for (; i + 2 * w <= bytes; i += 2 * w) {
+    auto x = T::widen(load(S(), at(0, i))), y = T::widen(load(S(), at(0, i + w)));
+    for (uint32_t r = 1; r < n; ++r) {
+      x = Op::apply(C(), x, T::widen(load(S(), at(r, i))));
+      y = Op::apply(C(), y, T::widen(load(S(), at(r, i + w))));
+    }
+    if constexpr (NT && w >= 16) {
+      stream(S(), T::narrow(x), dst + i);
+      stream(S(), T::narrow(y), dst + i + w);
+    } else {
+      store(S(), T::narrow(x), dst + i);
+      store(S(), T::narrow(y), dst + i + w);
+    }
+  }
+  for (; i < bytes; i += w) part(i, HWY_MIN(w, bytes - i));
+}
+
+template <class T, class Op> kernels::Fn pick(kernels::Form form, bool nt) {
+  const auto erase = [](auto fn) { return reinterpret_cast<kernels::Fn>(fn); };
+  switch (form) {
+  case kernels::Form::reduce:
+    return nt ? erase(&reduce<T, Op, true>) : erase(&reduce<T, Op, false>);
+  case kernels::Form::reduce2:
+    return nt ? erase(&reduce2<T, Op, true>) : erase(&reduce2<T, Op, false>);
+  case kernels::Form::reduce_n:
+    return nt ? erase(&reduce_n<T, Op, true>) : erase(&reduce_n<T, Op, false>);
+  }
+  return nullptr;
+}
+
+// signs: whether the reduction tells signed from unsigned; otherwise they share the code of the unsigned type.
+template <class Op, bool signs> kernels::Fn find(kernels::Form form, tutti_dtype dtype, bool nt) {
+  switch (dtype) {
+  case TUTTI_DT_INT8:
+    return pick<Plain<std::conditional_t<signs, int8_t, uint8_t>>, Op>(form, nt);
+  case TUTTI_DT_UINT8:
+    return pick<Plain<uint8_t>, Op>(form, nt);
+  case TUTTI_DT_INT32:
+    return pick<Plain<std::conditional_t<signs, int32_t, uint32_t>>, Op>(form, nt);
+  case TUTTI_DT_UINT32:
+    return pick<Plain<uint32_t>, Op>(form, nt);
+  case TUTTI_DT_INT64:
+    return pick<Plain<std::conditional_t<signs, int64_t, uint64_t>>, Op>(form, nt);
+  case TUTTI_DT_UINT64:
+    return pick<Plain<uint64_t>, Op>(form, nt);
+  case TUTTI_DT_FLOAT16:
+    return pick<Float16, Op>(form, nt);
+  case TUTTI_DT_FLOAT32:
+    return pick<Plain<float>, Op>(form, nt);
+  case TUTTI_DT_FLOAT64:
+    return pick<Plain<double>, Op>(form, nt);
+  case TUTTI_DT_BFLOAT16:
+    return pick<Bfloat16, Op>(form, nt);
+  default:
+    return nullptr;
+  }
+}
+
+} // namespace tutti::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
