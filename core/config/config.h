@@ -1,6 +1,5 @@
 // tutti/core/config/config.h: every setting, declared once, with its value and where the value came from.
-// Sources, weakest first: default, system file, user file, environment, API (tuttiConfig_t; the environment wins over the API
-// only for what NCCL users expect: see option.h).
+// Sources, weakest first: default, system file, user file, API (tuttiConfig_t), environment, command line of our tools.
 #pragma once
 #include "base/status.h"
 #include "base/time.h"
@@ -15,24 +14,33 @@
 namespace tutti {
 
 enum class Scope { process, communicator, plugin };
+// Rules beyond the type, for options whose text has a grammar of its own.
+enum class Grammar { plain, level, subsystems, timestamp, ports };
 
 // One declared option. The table is core/config/options.cc; docs/configuration.md is generated from it.
 struct Option {
-  std::string key;           // "core.timeout": table.key in TOML
-  tutti_option_type type;
-  std::string default_value; // as text
-  std::string help;
-  std::string env;           // "TUTTI_TIMEOUT"; "" = TUTTI_ + upper-cased key
-  std::vector<std::string> aliases; // "NCCL_SOCKET_IFNAME", ...: honoured with the same grammar
-  std::string choices;       // "a|b|c" or ""
+  std::string key; // "core.timeout": table.key in TOML
+  tutti_option_type type = TUTTI_OPT_STRING;
+  std::string default_value = {}; // as text
+  std::string help = {};
+  std::string env = {}; // "TUTTI_TIMEOUT"; "" = TUTTI_ + upper-cased key
+  // "NCCL_SOCKET_IFNAME", ...: honoured with the same grammar, first one set wins. Bare numbers under a name that ends in _MSEC
+  // are milliseconds.
+  std::vector<std::string> aliases = {};
+  std::string choices = {};  // "a|b|c" or ""; any case is accepted, the spelling here is what text() gives
+  std::string synonyms = {}; // "version=warn|none=off": further spellings of choices
   int64_t min = 0, max = 0;  // inclusive; both 0 = any >= 0
   Scope scope = Scope::process;
+  bool agree = false; // all ranks must have the same value: part of agreement_hash()
+  Grammar grammar = Grammar::plain;
+  char separator = ','; // between the items of a list in the environment
+  std::string env_name() const;
 };
 std::span<const Option> core_options();
 
 struct Setting {
   std::string text;   // as written
-  int64_t number = 0; // BOOL, INT, BYTES (bytes), DURATION (ns)
+  int64_t number = 0; // BOOL, INT, BYTES (bytes), DURATION (ns), STRING with choices (index), log.subsys (bits)
   std::vector<std::string> list;
   std::string origin; // "default", "/etc/tutti/tutti.toml:12", "TUTTI_TIMEOUT", "NCCL_DEBUG", "tuttiConfig_t.timeoutMs"
 };
@@ -58,14 +66,25 @@ public:
   bool is_default(std::string_view key) const;
 
   // Values of a plugin's own options: [plugin.NAME] and TUTTI_PLUGIN_NAME_KEY, checked against its table; called by the loader.
-  Result<std::map<std::string, Setting>> plugin_settings(std::string_view plugin_name,
-                                                         const tutti_option *options) const;
-  // [plugin.X] tables that no loaded plugin claimed: an error listing the known ones.
+  Result<std::map<std::string, Setting>> plugin_settings(std::string_view plugin_name, const tutti_option *options) const;
+  // After plugin_settings() of every loaded plugin: [plugin.X] tables and TUTTI_PLUGIN_* names that none of them claimed are an
+  // error listing the known ones; NCCL_* names that nobody reads are logged once (known ones info, unknown ones warn).
   Status check_plugin_tables(std::span<const std::string> known_plugins) const;
 
-  // A derived configuration; key, text, origin. Bad values are errors.
-  struct Override { std::string key, text, origin; };
+  // A derived configuration; key ("coll.algo", "plugin.net-socket.sockets"), text, origin. Bad values are errors. Where the
+  // origin starts with "tuttiConfig_t", a value from the environment stays: job scripts win over what programs hard-code.
+  struct Override {
+    std::string key, text, origin;
+  };
   Result<std::shared_ptr<const Config>> with(std::span<const Override> overrides) const;
+
+  // NCCL_* names in the environment that nothing has claimed so far.
+  struct ForeignName {
+    std::string name;
+    bool known;
+  };
+  std::vector<ForeignName> foreign_names() const;
+  const std::vector<std::string> &files() const; // read, weakest first
 
   // All settings in table order, for `tutti info config` and the start-up log.
   std::vector<std::pair<const Option *, const Setting *>> all() const;

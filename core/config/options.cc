@@ -1,0 +1,161 @@
+// The table of all options. docs/configuration.md is generated from it: `./dev docs` after a change.
+#include "config/config.h"
+
+namespace tutti {
+namespace {
+
+constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20, kGiB = 1 << 30;
+constexpr int64_t kMs = 1'000'000, kSecond = 1000 * kMs, kDay = 86'400 * kSecond;
+
+// clang-format off
+const std::vector<Option> &table() {
+  static const auto *options = new std::vector<Option>{
+    // ---- core
+    {.key = "core.timeout", .type = TUTTI_OPT_DURATION, .default_value = "10min",
+     .help = "longest wait for another rank inside an operation; what expires names the ranks that are missing",
+     .env = "TUTTI_TIMEOUT", .min = kMs, .max = 30 * kDay, .scope = Scope::communicator},
+    {.key = "core.init_timeout", .type = TUTTI_OPT_DURATION, .default_value = "2min",
+     .help = "longest wait for all ranks to join a communicator",
+     .env = "TUTTI_INIT_TIMEOUT", .min = kMs, .max = 30 * kDay, .scope = Scope::communicator},
+    {.key = "core.comm_id", .help = "where ranks meet: HOST:PORT, [V6]:PORT or file:PATH, the same for all ranks",
+     .env = "TUTTI_COMM_ID", .aliases = {"NCCL_COMM_ID"}},
+    {.key = "core.host_id", .help = "identity of this host; ranks with the same one use shared memory (empty = found out)",
+     .env = "TUTTI_HOSTID", .aliases = {"NCCL_HOSTID"}},
+    {.key = "core.job_key_file", .help = "file with the job's secret, mode 0600, for launchers that hand out none",
+     .env = "TUTTI_JOB_KEY_FILE"},
+    {.key = "core.security", .default_value = "preferred",
+     .help = "required: refuse to start without a job key; preferred: warn once",
+     .env = "TUTTI_SECURITY", .choices = "preferred|required"},
+    {.key = "core.blocking", .type = TUTTI_OPT_BOOL, .default_value = "true",
+     .help = "whether calls that set up or end a communicator return only when done",
+     .env = "TUTTI_BLOCKING", .aliases = {"NCCL_COMM_BLOCKING"}, .scope = Scope::communicator},
+    {.key = "core.set_thread_name", .type = TUTTI_OPT_BOOL, .default_value = "true",
+     .help = "give the library's threads names that ps and top show",
+     .env = "TUTTI_SET_THREAD_NAME", .aliases = {"NCCL_SET_THREAD_NAME"}},
+
+    // ---- log
+    {.key = "log.level", .default_value = "warn", .help = "least important kind of line that is written",
+     .env = "TUTTI_DEBUG", .aliases = {"NCCL_DEBUG"}, .choices = "trace|debug|info|warn|error|off",
+     .synonyms = "version=warn|abort=debug|none=off", .grammar = Grammar::level},
+    {.key = "log.subsys", .type = TUTTI_OPT_STRING_LIST, .default_value = "ALL",
+     .help = "subsystems whose info, debug and trace lines are written; ^ in front of the list excludes instead",
+     .env = "TUTTI_DEBUG_SUBSYS", .aliases = {"NCCL_DEBUG_SUBSYS"}, .grammar = Grammar::subsystems},
+    {.key = "log.file", .help = "file for log lines, %h is the host and %p the process (empty = stderr)",
+     .env = "TUTTI_DEBUG_FILE", .aliases = {"NCCL_DEBUG_FILE"}},
+    {.key = "log.timestamp_format", .default_value = "%F %T",
+     .help = "time in front of a line as for strftime, %3f adds milliseconds (empty = none)",
+     .env = "TUTTI_DEBUG_TIMESTAMP_FORMAT", .aliases = {"NCCL_DEBUG_TIMESTAMP_FORMAT"}, .grammar = Grammar::timestamp},
+
+    // ---- plugins
+    {.key = "plugins.path", .type = TUTTI_OPT_STRING_LIST,
+     .help = "directories searched for plugins before the installation's own",
+     .env = "TUTTI_PLUGIN_PATH", .separator = ':'},
+    {.key = "plugins.net", .type = TUTTI_OPT_STRING_LIST,
+     .help = "network plugins that must load, by name or path, the preferred one first; none = only those found",
+     .env = "TUTTI_NET_PLUGIN", .aliases = {"NCCL_NET_PLUGIN"}},
+    {.key = "plugins.tuner", .help = "tuner plugin by name or path (empty = the built-in table)",
+     .env = "TUTTI_TUNER_PLUGIN", .aliases = {"NCCL_TUNER_PLUGIN"}, .scope = Scope::communicator, .agree = true},
+    {.key = "plugins.disable", .type = TUTTI_OPT_STRING_LIST, .help = "plugins that are not loaded, by name",
+     .env = "TUTTI_PLUGIN_DISABLE", .agree = true},
+
+    // ---- net
+    {.key = "net.name", .help = "network to use, by name, any case (empty = the fastest that works)",
+     .env = "TUTTI_NET", .aliases = {"NCCL_NET"}, .scope = Scope::communicator, .agree = true},
+    {.key = "net.disable_intra", .type = TUTTI_OPT_BOOL, .default_value = "false",
+     .help = "never use a network between ranks of one host",
+     .env = "TUTTI_NET_DISABLE_INTRA", .aliases = {"NCCL_NET_DISABLE_INTRA"}, .scope = Scope::communicator, .agree = true},
+
+    // ---- socket: the control plane and the socket network
+    {.key = "socket.ifname", .help = "interfaces: eth,ib are prefixes, =eth0 is exact, ^docker,lo excludes, 10.0.0.0/8 is a subnet",
+     .env = "TUTTI_SOCKET_IFNAME", .aliases = {"NCCL_SOCKET_IFNAME"}},
+    {.key = "socket.family", .default_value = "auto", .help = "IP family",
+     .env = "TUTTI_SOCKET_FAMILY", .aliases = {"NCCL_SOCKET_FAMILY"}, .choices = "auto|AF_INET|AF_INET6"},
+    {.key = "socket.port_range", .default_value = "0", .help = "ports that listeners may use, LOW-HIGH (0 = any)",
+     .env = "TUTTI_SOCKET_PORT_RANGE", .grammar = Grammar::ports},
+    {.key = "socket.retry_count", .type = TUTTI_OPT_INT, .default_value = "34",
+     .help = "attempts to connect to a peer that refuses or cannot be reached",
+     .env = "TUTTI_SOCKET_RETRY_COUNT", .aliases = {"NCCL_SOCKET_RETRY_CNT"}, .min = 0, .max = 100'000},
+    {.key = "socket.retry_sleep", .type = TUTTI_OPT_DURATION, .default_value = "100ms",
+     .help = "pause after the n-th failed attempt is n times this",
+     .env = "TUTTI_SOCKET_RETRY_SLEEP", .aliases = {"NCCL_SOCKET_RETRY_SLEEP_MSEC"}, .min = 0, .max = 60 * kSecond},
+    {.key = "socket.stagger_threshold", .type = TUTTI_OPT_INT, .default_value = "256",
+     .help = "ranks per root above which they check in one after the other",
+     .env = "TUTTI_SOCKET_STAGGER_THRESHOLD", .aliases = {"NCCL_UID_STAGGER_THRESHOLD"}, .min = 1, .max = 1 << 30},
+    {.key = "socket.stagger_rate", .type = TUTTI_OPT_INT, .default_value = "7000",
+     .help = "check-ins per second and root when staggered",
+     .env = "TUTTI_SOCKET_STAGGER_RATE", .aliases = {"NCCL_UID_STAGGER_RATE"}, .min = 1, .max = 1 << 30},
+
+    // ---- shm
+    {.key = "shm.disable", .type = TUTTI_OPT_BOOL, .default_value = "false",
+     .help = "use a network even between processes of one host",
+     .env = "TUTTI_SHM_DISABLE", .aliases = {"NCCL_SHM_DISABLE"}, .scope = Scope::communicator, .agree = true},
+    {.key = "shm.huge_pages", .type = TUTTI_OPT_BOOL, .default_value = "false",
+     .help = "ask for huge pages for shared memory; falls back when there are none",
+     .env = "TUTTI_SHM_HUGE_PAGES", .scope = Scope::communicator},
+
+    // ---- coll
+    {.key = "coll.algo", .help = "algorithms allowed: [COLL:]a,b;COLL:^c (empty = the tuner decides among all)",
+     .env = "TUTTI_ALGO", .aliases = {"NCCL_ALGO"}, .scope = Scope::communicator, .agree = true},
+    {.key = "coll.proto", .help = "protocols allowed, same grammar as coll.algo",
+     .env = "TUTTI_PROTO", .aliases = {"NCCL_PROTO"}, .scope = Scope::communicator, .agree = true},
+    {.key = "coll.min_channels", .type = TUTTI_OPT_INT, .default_value = "1", .help = "fewest channels of a collective",
+     .env = "TUTTI_MIN_CHANNELS", .aliases = {"NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS"}, .min = 1, .max = 64,
+     .scope = Scope::communicator, .agree = true},
+    {.key = "coll.max_channels", .type = TUTTI_OPT_INT, .default_value = "64", .help = "most channels of a collective",
+     .env = "TUTTI_MAX_CHANNELS", .aliases = {"NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS"}, .min = 1, .max = 64,
+     .scope = Scope::communicator, .agree = true},
+    {.key = "coll.slot_bytes", .type = TUTTI_OPT_BYTES, .default_value = "0",
+     .help = "payload of one slot of a link (0 = the tuner decides)",
+     .env = "TUTTI_SLOT_BYTES", .min = 0, .max = kGiB, .scope = Scope::communicator, .agree = true},
+    {.key = "coll.depth", .type = TUTTI_OPT_INT, .default_value = "0", .help = "slots of a link (0 = the tuner decides)",
+     .env = "TUTTI_DEPTH", .min = 0, .max = 1024, .scope = Scope::communicator, .agree = true},
+    {.key = "coll.buffer", .type = TUTTI_OPT_BYTES, .default_value = "0",
+     .help = "buffer of a link, slot size times depth (0 = the tuner decides)",
+     .env = "TUTTI_BUFFSIZE", .aliases = {"NCCL_BUFFSIZE"}, .min = 0, .max = 16 * kGiB, .scope = Scope::communicator, .agree = true},
+
+    // ---- p2p: links of send and receive
+    {.key = "p2p.slot_bytes", .type = TUTTI_OPT_BYTES, .default_value = "128KiB", .help = "payload of one slot of a send/receive link",
+     .env = "TUTTI_P2P_SLOT_BYTES", .aliases = {"NCCL_P2P_NET_CHUNKSIZE"}, .min = kKiB, .max = kGiB,
+     .scope = Scope::communicator, .agree = true},
+    {.key = "p2p.depth", .type = TUTTI_OPT_INT, .default_value = "4", .help = "slots of a send/receive link",
+     .env = "TUTTI_P2P_DEPTH", .min = 1, .max = 1024, .scope = Scope::communicator, .agree = true},
+
+    // ---- memory
+    {.key = "memory.cap", .type = TUTTI_OPT_BYTES, .default_value = "256MiB",
+     .help = "most library memory of one communicator in one process",
+     .env = "TUTTI_MEMORY_CAP", .min = kMiB, .max = 1024 * kGiB, .scope = Scope::communicator, .agree = true},
+
+    // ---- exec
+    {.key = "exec.spin", .type = TUTTI_OPT_INT, .default_value = "0",
+     .help = "polls without progress before a waiting thread yields (0 = by the number of ranks per core)",
+     .env = "TUTTI_SPIN", .min = 0, .max = 1 << 30},
+    {.key = "exec.yield", .type = TUTTI_OPT_INT, .default_value = "0",
+     .help = "yields without progress before a waiting thread sleeps (0 = by the number of ranks per core)",
+     .env = "TUTTI_YIELD", .min = 0, .max = 1 << 30},
+    {.key = "exec.progress_thread", .type = TUTTI_OPT_BOOL, .default_value = "true",
+     .help = "let a thread of the library drive operations nobody waits for",
+     .env = "TUTTI_PROGRESS_THREAD"},
+
+    // ---- launch: `tutti run` and the built-in launch of `tutti perf`
+    {.key = "launch.kill_after", .type = TUTTI_OPT_DURATION, .default_value = "5s",
+     .help = "time between asking ranks to end and killing them once one has failed",
+     .env = "TUTTI_LAUNCH_KILL_AFTER", .min = 0, .max = 3600 * kSecond},
+  };
+  return *options;
+}
+// clang-format on
+
+} // namespace
+
+std::span<const Option> core_options() {
+  return table();
+}
+
+std::string Option::env_name() const {
+  if (!env.empty()) return env;
+  std::string out = "TUTTI_";
+  for (char c : key) out += c == '.' || c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+  return out;
+}
+
+} // namespace tutti

@@ -1,0 +1,98 @@
+#include "config/toml_source.h"
+#include <toml++/toml.h>
+
+namespace tutti::config {
+namespace {
+
+// Collects entries of one file; the first problem ends it.
+class Reader {
+public:
+  Reader(const std::string &name) : name_(name) {}
+
+  Status table(const toml::table &root) {
+    for (const auto &[key, node] : root) {
+      const std::string table_name(key.str());
+      if (!node.is_table())
+        return bad("{}: {} stands outside any table; put it under [core] or another table", at(node.source()),
+                   quoted(table_name));
+      if (table_name != "plugin")
+        TUTTI_TRY(values(table_name, *node.as_table()));
+      else
+        TUTTI_TRY(plugins(*node.as_table()));
+    }
+    return {};
+  }
+  std::vector<TomlEntry> take() { return std::move(entries_); }
+  std::string at(const toml::source_region &where) const { return fmt::format("{}:{}", name_, where.begin.line); }
+
+private:
+  Status plugins(const toml::table &all) {
+    for (const auto &[key, node] : all) {
+      if (!node.is_table())
+        return bad("{}: {} in [plugin] is not a table; write [plugin.NAME] and the plugin's keys below it", at(node.source()),
+                   quoted(std::string(key.str())));
+      TUTTI_TRY(values("plugin." + std::string(key.str()), *node.as_table()));
+    }
+    return {};
+  }
+
+  Status values(const std::string &table_name, const toml::table &t) {
+    entries_.push_back({table_name, "", {"", {}, false, at(t.source()), at(t.source())}});
+    for (const auto &[key, node] : t) TUTTI_TRY(value(table_name, std::string(key.str()), node));
+    return {};
+  }
+
+  Status value(const std::string &table_name, const std::string &key, const toml::node &node) {
+    TomlEntry entry{table_name, key, {"", {}, false, at(node.source()), ""}};
+    const std::string label = fmt::format("{}: {}.{}", entry.raw.origin, table_name, key);
+    if (const auto *list = node.as_array()) {
+      entry.raw.is_list = true;
+      for (const auto &item : *list) {
+        const auto *text = item.as_string();
+        if (!text) return bad("{}: {} is a list of something else than texts; write [\"a\", \"b\"]", entry.raw.origin, key);
+        entry.raw.items.push_back(text->get());
+      }
+      entry.raw.label = label + " = [...]";
+    } else {
+      TUTTI_ASSIGN(text, scalar(entry.raw.origin, table_name, key, node));
+      entry.raw.text = text;
+      entry.raw.label = fmt::format("{} = {}", label, quoted(text));
+    }
+    entries_.push_back(std::move(entry));
+    return {};
+  }
+
+  static Result<std::string> scalar(const std::string &origin, const std::string &table_name, const std::string &key,
+                                    const toml::node &node) {
+    if (const auto *text = node.as_string()) return text->get();
+    if (const auto *number = node.as_integer()) return std::to_string(number->get());
+    if (const auto *flag = node.as_boolean()) return std::string(flag->get() ? "true" : "false");
+    if (node.is_table()) return bad("{}: [{}.{}] is a table; {} takes no tables below it", origin, table_name, key, table_name);
+    return bad("{}: {}.{} is a fraction, date or time; no option takes one (sizes and durations are texts: \"4MiB\", \"30s\")",
+               origin, table_name, key);
+  }
+
+  const std::string &name_;
+  std::vector<TomlEntry> entries_;
+};
+
+} // namespace
+
+Result<std::vector<TomlEntry>> read_toml(std::string_view text, const std::string &name) {
+  Reader reader(name);
+  try {
+    const toml::table root = toml::parse(text, name);
+    TUTTI_TRY(reader.table(root));
+  } catch (const toml::parse_error &e) {
+    std::string what(e.description());
+    for (char &c : what)
+      if (static_cast<unsigned char>(c) < 0x20) c = ' ';
+    if (!what.empty() && what[0] >= 'A' && what[0] <= 'Z') what[0] = static_cast<char>(what[0] - 'A' + 'a');
+    return bad("{}: not valid TOML: {}", reader.at(e.source()), what);
+  } catch (const std::exception &e) { // out of memory
+    return bad("{}: cannot be read: {}", name, e.what());
+  }
+  return reader.take();
+}
+
+} // namespace tutti::config
