@@ -22,7 +22,23 @@ struct PlanRequest {
   static PlanRequest simple(tutti_coll coll, int rank, int nranks, int root = -1, uint32_t channels = 1, uint32_t flags = 0);
 };
 
+// The request as algorithms see it; borrows from the PlanRequest.
+class RequestView {
+public:
+  explicit RequestView(const PlanRequest &request);
+  RequestView(const RequestView &) = delete;
+  RequestView &operator=(const RequestView &) = delete;
+  const tutti_algo_request *c() const { return &c_; }
+
+private:
+  std::vector<tutti_channel> channels_;
+  tutti_algo_request c_;
+};
+PlanRequest copy_request(const tutti_algo_request &request);
+
 // What the liveness pass found about one step. Out-of-place and in-place (IN and OUT the same memory) are separate bits.
+// They speak of a run without pre- and post-operation: with one, a step that has PREOP (POSTOP and no STORE) sends what its home
+// does not hold. Scratch is never a home: it is reused `window` slices later.
 enum StepLife : uint32_t {
   kSendHome = 1u << 0,        // v's home (src, or dst once stored) is not written later in this slice: it can be sent from there
   kSendHomeInPlace = 1u << 1, // the same when IN and OUT are one
@@ -43,6 +59,7 @@ struct Plan {
   PlanRequest request;
   uint32_t in_chunks = 0, out_chunks = 0, scratch_chunks = 0, groups = 1, min_depth = 2, window = 0, resident_lanes = 0;
   std::vector<tutti_chunk_id> scratch_size; // scratch_chunks entries
+  bool step_major = false; // each lane runs all slices of a step before its next step: send/recv groups, whose peers' plans differ
   std::vector<PlanLane> lanes;
   std::vector<tutti_dep> deps;
   uint32_t pieces() const; // K: chunks per block
@@ -56,6 +73,7 @@ public:
   explicit PlanBuilder(PlanRequest request);
   ~PlanBuilder();
   const tutti_plan_builder *builder();
+  const Status &error() const; // the first refused call; ok while there was none
   Result<std::shared_ptr<const Plan>> finish(std::string algo); // well-formedness, then the liveness pass
 private:
   struct Impl;
