@@ -3,6 +3,7 @@
 #include "base/status.h"
 #include "config/config.h"
 #include "tutti/plugin/plugin.h"
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,21 +12,22 @@
 
 namespace tutti {
 
-// One loaded plugin. Lives until the process ends; its file is never unmapped.
+// One loaded plugin. Lives until the process ends; its file is never unmapped. Open until its registry is gone.
 struct Plugin {
   const tutti_plugin_desc *desc = nullptr;
-  void *state = nullptr;            // from desc->open()
-  std::string path;                 // "" = linked in
-  uint64_t fingerprint = 0;         // hash of the file's bytes (of name and version when linked in): compared between ranks
+  void *state = nullptr;    // from desc->open()
+  std::string path;         // "" = linked in
+  uint64_t fingerprint = 0; // hash of the file's bytes (of name and version when linked in): compared between ranks
   std::map<std::string, Setting> settings;
-  tutti_host host{};                // what the plugin was given; host.impl = this
+  tutti_host host{};                            // what the plugin was given; host.impl = this
+  uint64_t memory_cap = 0;                      // of tutti.host.memory/1, bytes; 0 = none
   const void *iface(std::string_view id) const; // NULL when it has none
 };
 
 // A file that was looked at and not kept.
 struct SkippedPlugin {
   std::string path;
-  std::string reason; // one line
+  std::string reason;   // one line
   bool foreign = false; // has no tutti_plugin_v1: not ours, quiet
 };
 
@@ -36,10 +38,6 @@ template <class Table> struct Iface {
   explicit operator bool() const { return table != nullptr; }
 };
 
-// Checks made of one file without keeping it; used by the loader and by `tutti check-plugin`.
-// Static only: ELF, machine, symbol, versions, sizes, names, tables. Never runs plugin code before all checks passed.
-struct StaticFinding { std::string rule, text; bool fatal; };
-
 class Registry {
 public:
   // The process's plugins: directories from configuration are read once, on first use. An error when a plugin that
@@ -49,6 +47,10 @@ public:
   static Result<std::unique_ptr<Registry>> load(std::shared_ptr<const Config> config, std::span<const std::string> directories);
   // Before process() is first used: plugins linked into the program.
   static void add_static(const tutti_plugin_desc *desc);
+  // Where a process looks by default, after plugins.path: beside the program, then beside the library. [any]
+  static std::vector<std::string> default_directories();
+
+  ~Registry(); // closes its plugins; their files stay mapped
 
   std::span<const std::unique_ptr<Plugin>> plugins() const { return plugins_; }
   std::span<const SkippedPlugin> skipped() const { return skipped_; }
@@ -70,6 +72,8 @@ public:
   }
 
 private:
+  friend class Loader;
+  Registry() = default;
   static bool same_name(std::string_view a, std::string_view b);
   Status not_found(std::string_view id, std::string_view name) const;
   std::vector<std::unique_ptr<Plugin>> plugins_;

@@ -1,0 +1,272 @@
+#include "plugin/loader.h"
+#include "log/log.h"
+#include "plugin/elf.h"
+#include "plugin/services.h"
+#include <algorithm>
+#include <cerrno>
+#include <dlfcn.h>
+#include <filesystem>
+#include <fmt/ranges.h>
+#include <strings.h>
+#include <sys/auxv.h>
+
+namespace tutti {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string explain(const StaticFinding &f) {
+  return f.todo.empty() ? fmt::format("{} ({})", f.text, f.rule) : fmt::format("{}; {} ({})", f.text, f.todo, f.rule);
+}
+bool same(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && ::strncasecmp(a.data(), b.data(), a.size()) == 0;
+}
+bool is_path(std::string_view entry) {
+  return entry.find('/') != std::string_view::npos;
+}
+
+std::string real_path(const std::string &path) {
+  std::error_code ec;
+  const fs::path real = fs::canonical(path, ec);
+  return ec ? path : real.string();
+}
+
+// "net-socket" for ".../libtutti-net-socket.so"
+std::string stem(const std::string &path) {
+  std::string name = fs::path(path).filename().string();
+  if (name.starts_with("libtutti-")) name.erase(0, 9);
+  if (name.ends_with(".so")) name.resize(name.size() - 3);
+  return name;
+}
+
+} // namespace
+
+bool file_may_be(const std::string &path, std::string_view name) {
+  if (is_path(name)) return real_path(path) == real_path(std::string(name));
+  const std::string base = stem(path);
+  const size_t dash = base.find('-');
+  return same(base, stem(std::string(name))) || (dash != std::string::npos && same(base.substr(dash + 1), name));
+}
+
+std::vector<std::string> search_path(const Config &config) {
+  std::vector<std::string> out;
+  const Setting &path = config.setting("plugins.path");
+  const bool from_environment = path.origin.find('/') == std::string::npos && path.origin.starts_with("TUTTI_");
+  if (from_environment && ::getauxval(AT_SECURE) != 0)
+    log::warn(log::Subsys::plugin, "{} is ignored: the process is privileged", path.origin);
+  else
+    for (const std::string &directory : path.list) {
+      if (directory.empty()) continue;
+      if (directory.front() == '/')
+        out.push_back(directory);
+      else
+        log::warn(log::Subsys::plugin, "plugin directory \"{}\" of {} is ignored: it is not an absolute path", directory,
+                  path.origin);
+    }
+  for (std::string &directory : Registry::default_directories()) out.push_back(std::move(directory));
+  return out;
+}
+
+void Loader::skip(const std::string &path, std::string reason, bool foreign) {
+  const auto level = foreign ? log::Level::debug : log::Level::info;
+  if (log::enabled(level, log::Subsys::plugin))
+    log::write(level, log::Subsys::plugin, fmt::format("plugin {} skipped: {}", path, reason));
+  r_->skipped_.push_back({path, std::move(reason), foreign});
+}
+
+bool Loader::seen(const std::string &path) {
+  if (std::find(files_.begin(), files_.end(), path) != files_.end()) return true;
+  files_.push_back(path);
+  return false;
+}
+
+bool Loader::disabled(std::string_view name) const {
+  for (const std::string &d : config_->list("plugins.disable"))
+    if (same(d, name)) return true;
+  return false;
+}
+
+std::vector<std::string> Loader::named(const char *key) const {
+  std::vector<std::string> out;
+  const Setting &s = config_->setting(key);
+  if (config_->is_default(key)) return out;
+  for (const std::string &entry : s.list.empty() ? std::vector<std::string>{s.text} : s.list)
+    if (!entry.empty() && !same(entry, "none")) out.push_back(entry);
+  return out;
+}
+
+Status Loader::run(std::span<const tutti_plugin_desc *const> linked_in, std::span<const std::string> directories) {
+  for (const tutti_plugin_desc *desc : linked_in) {
+    const std::string where = fmt::format("(linked in) {}", desc->name ? desc->name : "?");
+    const StaticFindings findings = check_desc(desc);
+    if (const StaticFinding *f = first_fatal(findings)) {
+      skip(where, explain(*f));
+      continue;
+    }
+    const std::string identity = fmt::format("{} {}", desc->name, desc->version);
+    TUTTI_TRY(adopt(desc, "", hash_bytes(std::as_bytes(std::span(identity)))));
+  }
+  TUTTI_TRY(load_named_paths());
+  std::vector<std::string> done;
+  for (const std::string &directory : directories) {
+    const std::string real = real_path(directory);
+    if (std::find(done.begin(), done.end(), real) != done.end()) continue;
+    done.push_back(real);
+    r_->directories_.push_back(directory);
+    TUTTI_TRY(search(directory));
+  }
+  std::vector<std::string> names;
+  for (const auto &p : r_->plugins_) names.push_back(p->desc->name);
+  for (const SkippedPlugin &s : r_->skipped_) // their tables are not mistakes, only unused
+    if (!s.foreign) names.push_back(stem(s.path));
+  TUTTI_TRY(config_->check_plugin_tables(names));
+  TUTTI_TRY(check_named("plugins.net", TUTTI_NET));
+  return check_named("plugins.tuner", TUTTI_TUNER);
+}
+
+Status Loader::search(const std::string &directory) {
+  std::error_code ec;
+  if (!fs::exists(directory, ec)) return {}; // most default directories do not exist
+  const StaticFindings findings = check_directory(directory);
+  if (const StaticFinding *f = first_fatal(findings)) {
+    skip(directory, explain(*f));
+    return {};
+  }
+  std::vector<std::string> files;
+  for (fs::directory_iterator it(directory, ec), end; !ec && it != end; it.increment(ec)) {
+    const std::string name = it->path().filename().string();
+    if (name.starts_with("libtutti-") && name.ends_with(".so")) files.push_back(it->path().string());
+  }
+  if (ec) skip(directory, fmt::format("cannot be listed: {}", ec.message()));
+  std::sort(files.begin(), files.end()); // the same order on every rank
+  for (const std::string &file : files) TUTTI_TRY(load_file(file));
+  return {};
+}
+
+Status Loader::load_file(const std::string &path) {
+  const std::string real = real_path(path);
+  if (seen(real)) return {};
+  if (disabled(stem(path))) {
+    skip(path, "plugins.disable names it");
+    return {};
+  }
+  std::vector<std::byte> bytes;
+  StaticFindings findings = check_file(real, &bytes);
+  // A link may point anywhere: the directory that holds the file itself counts as well.
+  for (StaticFinding &f : check_directory(fs::path(real).parent_path().string())) findings.push_back(std::move(f));
+  if (const StaticFinding *f = first_fatal(findings)) {
+    skip(path, explain(*f), is_foreign(findings));
+    return {};
+  }
+  void *handle = ::dlopen(real.c_str(), RTLD_NOW | RTLD_LOCAL); // never closed: its code may be on any stack
+  if (!handle) {
+    skip(path, fmt::format("cannot be loaded: {} (P-ENTRY-12)", ::dlerror()));
+    return {};
+  }
+  const auto *desc = static_cast<const tutti_plugin_desc *>(::dlsym(handle, "tutti_plugin_v1"));
+  if (!desc) {
+    skip(path, "tutti_plugin_v1 cannot be resolved (P-ENTRY-01)");
+    return {};
+  }
+  findings = check_desc(desc);
+  if (const StaticFinding *f = first_fatal(findings)) {
+    skip(path, explain(*f));
+    return {};
+  }
+  return adopt(desc, path, hash_bytes(bytes));
+}
+
+std::string Loader::name_conflict(const Plugin &plugin) const {
+  for (const auto &other : r_->plugins_)
+    if (same(other->desc->name, plugin.desc->name))
+      return fmt::format("a plugin named \"{}\" is already loaded from {} (P-ENTRY-13)", plugin.desc->name,
+                         other->path.empty() ? "the program itself" : other->path);
+  return "";
+}
+
+Status Loader::read_settings(Plugin *plugin) {
+  TUTTI_ASSIGN(settings, config_->plugin_settings(plugin->desc->name, plugin->desc->options));
+  plugin->settings = std::move(settings);
+  for (const tutti_option *o = plugin->desc->options; o && o->key; o++) {
+    if (o->type != TUTTI_OPT_STRING_LIST) continue;
+    Setting &s = plugin->settings[o->key];
+    s.text = fmt::format("{}", fmt::join(s.list, ",")); // what get_string() gives
+  }
+  return {};
+}
+
+std::string Loader::open(Plugin *plugin) {
+  give_host(plugin);
+  clear_plugin_error();
+  const tutti_status status = plugin->desc->open(&plugin->host, &plugin->state);
+  if (status == TUTTI_OK) return "";
+  return fmt::format("{} (P-OPEN-01)", plugin_error(*plugin, status, "open() failed").error().message);
+}
+
+std::string Loader::check_tables(Plugin *plugin) {
+  for (const char *const *id = plugin->desc->ifaces; *id; id++) {
+    const void *table = plugin->desc->get_iface(plugin->state, *id);
+    const StaticFindings findings = check_table(*plugin->desc, *id, table, plugin->state);
+    if (const StaticFinding *f = first_fatal(findings)) return explain(*f);
+  }
+  return "";
+}
+
+Status Loader::adopt(const tutti_plugin_desc *desc, const std::string &path, uint64_t fingerprint) {
+  auto plugin = std::make_unique<Plugin>();
+  plugin->desc = desc;
+  plugin->path = path;
+  plugin->fingerprint = fingerprint;
+  plugin->memory_cap = static_cast<uint64_t>(config_->number("memory.cap"));
+  const std::string where = path.empty() ? fmt::format("(linked in) {}", desc->name) : path;
+  if (disabled(desc->name)) {
+    skip(where, "plugins.disable names it");
+    return {};
+  }
+  if (std::string why = name_conflict(*plugin); !why.empty()) {
+    skip(where, std::move(why));
+    return {};
+  }
+  TUTTI_TRY(read_settings(plugin.get()));
+  if (std::string why = open(plugin.get()); !why.empty()) {
+    skip(where, std::move(why));
+    retire_plugin(std::move(plugin), false);
+    return {};
+  }
+  if (std::string why = check_tables(plugin.get()); !why.empty()) {
+    skip(where, std::move(why));
+    retire_plugin(std::move(plugin), true);
+    return {};
+  }
+  log::info(log::Subsys::plugin, "plugin {} {} loaded from {}", desc->name, desc->version, path.empty() ? "the program" : path);
+  r_->plugins_.push_back(std::move(plugin));
+  return {};
+}
+
+Status Loader::load_named_paths() {
+  for (const char *key : {"plugins.net", "plugins.tuner"})
+    for (const std::string &entry : named(key))
+      if (is_path(entry)) TUTTI_TRY(load_file(entry));
+  return {};
+}
+
+// What configuration names must be there: an error with the reason, never a silent replacement.
+Status Loader::check_named(const char *key, const char *iface) {
+  struct AnyTable {
+    uint32_t struct_size, second;
+    const char *name;
+  };
+  for (const std::string &entry : named(key)) {
+    bool found = false;
+    for (const auto &f : r_->all<AnyTable>(iface))
+      found |= same(f.table->name, entry) || same(f.plugin->desc->name, stem(entry)) ||
+               (is_path(entry) && real_path(f.plugin->path) == real_path(entry));
+    if (found) continue;
+    Status status = r_->not_found(iface, entry);
+    status.error().message = fmt::format("{} ({}): {}", key, config_->setting(key).origin, status.error().message);
+    return status;
+  }
+  return {};
+}
+
+} // namespace tutti
