@@ -1,12 +1,19 @@
-# What every target of the project shares.
+# What every target of the project shares: warnings, sanitizers, and the functions that folders call.
+include(TuttiPlugin)
+
+set(TUTTI_SANITIZE "" CACHE STRING "Sanitizers, separated by commas: address,undefined or thread")
 
 # Language level and warnings; no global flags.
 add_library(tutti_build_flags INTERFACE)
 target_compile_features(tutti_build_flags INTERFACE cxx_std_20 c_std_11)
-target_compile_options(tutti_build_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
+target_compile_options(tutti_build_flags INTERFACE -Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
                        $<$<BOOL:${TUTTI_WERROR}>:-Werror>
                        # GCC 12 sees overlaps in std::string's own operator+ (GCC bug 105651).
                        $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+if(TUTTI_SANITIZE)
+  target_compile_options(tutti_build_flags INTERFACE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(tutti_build_flags INTERFACE -fsanitize=${TUTTI_SANITIZE})
+endif()
 
 # tutti_core_part(NAME SOURCES ... [PUBLIC libs] [PRIVATE libs]): one folder of core/ as a static library; libtutti.so holds all.
 function(tutti_core_part name)
@@ -17,17 +24,6 @@ function(tutti_core_part name)
   target_include_directories(tutti_${name} PUBLIC ${PROJECT_SOURCE_DIR}/core ${PROJECT_SOURCE_DIR}/core/include)
   target_link_libraries(tutti_${name} PUBLIC tutti_plugin_api fmt::fmt Threads::Threads ${ARG_PUBLIC}
                         PRIVATE tutti_build_flags ${ARG_PRIVATE})
-endfunction()
-
-# tutti_add_plugin(NAME SOURCES ... [LIBS ...]): lib/tutti/plugins/libtutti-NAME.so with one exported symbol.
-function(tutti_add_plugin name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
-  add_library(tutti-${name} MODULE ${ARG_SOURCES})
-  set_target_properties(tutti-${name} PROPERTIES CXX_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden
-                        VISIBILITY_INLINES_HIDDEN ON LIBRARY_OUTPUT_DIRECTORY ${TUTTI_PLUGIN_OUTPUT_DIRECTORY})
-  target_link_libraries(tutti-${name} PRIVATE tutti_plugin_api tutti_build_flags ${ARG_LIBS})
-  target_link_options(tutti-${name} PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/plugin.map)
-  install(TARGETS tutti-${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti/plugins)
 endfunction()
 
 # tutti_add_test(NAME LABELS l... SOURCES ... [LIBS ...] [TIMEOUT s]): a doctest binary registered with ctest.
@@ -43,4 +39,17 @@ function(tutti_add_test name)
     set(ARG_TIMEOUT 60)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+# tutti_add_fuzzer(NAME SOURCES ... [LIBS ...]): with clang and TUTTI_BUILD_FUZZERS a libFuzzer program in fuzz/NAME.
+function(tutti_add_fuzzer name)
+  if(NOT TUTTI_BUILD_FUZZERS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+  add_executable(fuzz_${name} ${ARG_SOURCES})
+  set_target_properties(fuzz_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz OUTPUT_NAME ${name})
+  target_compile_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+  target_link_libraries(fuzz_${name} PRIVATE tutti_build_flags ${ARG_LIBS})
 endfunction()
