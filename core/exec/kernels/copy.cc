@@ -54,7 +54,8 @@ void copy_ahead(void *to, const void *from, uint64_t bytes) noexcept {
   const auto *src = static_cast<const uint8_t *>(from);
   if (bytes <= 4 * width) return copy_short(dst, src, bytes);
   prefetch_start(dst, bytes);
-  size_t i = 0;
+  size_t i = align_head<Plain<uint8_t>>(dst, bytes);
+  if (i) copy_short(dst, src, i);
   for (; i + prefetch_bytes + 4 * width <= bytes; i += 4 * width) {
     for (size_t k = 0; k < 4 * width; k += cache_line) prefetch_write(dst + i + prefetch_bytes + k);
     copy4(dst + i, src + i);

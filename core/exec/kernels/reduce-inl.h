@@ -32,6 +32,12 @@ template <class T> HWY_INLINE size_t stream_head(const uint8_t *p, size_t bytes)
   return whole_vectors && head % sizeof(typename T::Elem) == 0 && bytes >= head + 4 * cache_line ? head : bytes;
 }
 
+// Bytes to do first so that stores stop crossing cache lines, where that pays; large malloc() blocks start 16 bytes into one.
+template <class T> HWY_INLINE size_t align_head(const uint8_t *p, size_t bytes) {
+  const size_t head = (0 - reinterpret_cast<uintptr_t>(p)) % cache_line;
+  return bytes >= 1024 && head % sizeof(typename T::Elem) == 0 ? head : 0;
+}
+
 template <class T, class Op> struct Pair {
   using S = typename T::S;
   static constexpr size_t width = vector_bytes<S>();
@@ -75,6 +81,9 @@ template <class T, class Op, bool NT> void reduce(void *out, const void *left, c
     if constexpr (w >= 16)
       for (; i + 4 * w <= bytes; i += 4 * w)
         for (size_t k = i; k < i + 4 * w; k += w) stream(S(), P::at(a + k, b + k), dst + k);
+  } else {
+    i = align_head<T>(dst, bytes);
+    reduce_span<T, Op>(dst, a, b, 0, i);
   }
   reduce_span<T, Op>(dst, a, b, i, bytes);
 }

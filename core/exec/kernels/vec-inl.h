@@ -135,7 +135,7 @@ struct Bfloat16 {
     const auto bits = hn::BitCast(u, v);
     const auto high = hn::ShiftRight<16>(bits);
     const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(hn::Set(u, 0x7fff), hn::And(high, hn::Set(u, 1)))));
-    const auto nan = hn::RebindMask(u, hn::Ne(v, v));
+    const auto nan = hn::RebindMask(u, hn::IsNaN(v));
     const auto out = hn::IfThenElse(nan, hn::Or(high, hn::Set(u, 0x40)), rounded);
     return hn::DemoteTo(S(), hn::BitCast(hn::RebindToSigned<U>(), out));
   }
@@ -219,7 +219,7 @@ template <bool larger> struct Extreme {
     if constexpr (hwy::IsFloat<hn::TFromD<D>>()) {
       // Equal operands differ at most in the sign of zero: AND keeps +0, OR keeps -0.
       const auto same = larger ? hn::And(a, b) : hn::Or(a, b);
-      const auto nan = hn::Or(hn::Ne(a, a), hn::Ne(b, b));
+      const auto nan = hn::Or(hn::IsNaN(a), hn::IsNaN(b));
       const auto quiet = canonical_nan(d);
       return hn::IfThenElse(nan, quiet, hn::IfThenElse(hn::Eq(a, b), same, pick));
     } else {
