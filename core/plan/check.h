@@ -14,8 +14,15 @@ struct CheckOptions {
   uint32_t slices = 2;   // enough to see window and FIFO effects
   uint32_t window = 0;   // 0 = the plan's
 };
-// plans[r] is rank r's. Empty result = right. Stops after 20 findings.
-std::vector<PlanFinding> check_plans(std::span<const std::shared_ptr<const Plan>> plans, const CheckOptions &options = {});
+// What the check learnt on the way about a right plan.
+struct PlanStats {
+  uint32_t rounds = 0;       // messages that must follow one another for one slice
+  double bytes_per_byte = 0; // bytes that the busiest rank sends for each byte of its larger buffer
+  uint64_t moves = 0;        // step iterations of all ranks, one slice
+};
+// plans[r] is rank r's. Empty result = right. Stops after 20 findings. in_place is ignored for collectives without such a form.
+std::vector<PlanFinding> check_plans(std::span<const std::shared_ptr<const Plan>> plans, const CheckOptions &options = {},
+                                     PlanStats *stats = nullptr);
 
 std::string dump_text(const Plan &plan);
 std::string dump_json(std::span<const std::shared_ptr<const Plan>> plans);

@@ -8,18 +8,19 @@ uint32_t Plan::pieces() const {
 
 uint64_t chunk_identity(const Plan &p, uint32_t buf, uint32_t chunk) {
   const auto [base, c] = sizing_chunk(p, buf, chunk);
-  const uint64_t pieces = p.pieces(), n = static_cast<uint64_t>(p.request.nranks);
-  const uint64_t rank = static_cast<uint64_t>(p.request.rank), block = c / pieces, piece = c % pieces;
+  const uint64_t n = static_cast<uint64_t>(p.request.nranks), rank = static_cast<uint64_t>(p.request.rank);
   switch (p.request.coll) {
   case TUTTI_COLL_ALL_GATHER:
   case TUTTI_COLL_GATHER:
-    return base == TUTTI_BUF_IN ? rank * pieces + piece : c;
+    return base == TUTTI_BUF_IN ? rank * p.pieces() + c : c;
   case TUTTI_COLL_REDUCE_SCATTER:
   case TUTTI_COLL_SCATTER:
-    return base == TUTTI_BUF_OUT ? rank * pieces + piece : c;
-  case TUTTI_COLL_ALL_TO_ALL:
+    return base == TUTTI_BUF_OUT ? rank * p.pieces() + c : c;
+  case TUTTI_COLL_ALL_TO_ALL: {
+    const uint64_t pieces = p.pieces(), block = c / pieces, piece = c % pieces;
     if (!(p.request.flags & TUTTI_REQ_NONUNIFORM)) return piece;
-    return ((base == TUTTI_BUF_IN ? rank * n + block : block * n + rank) * pieces) + piece;
+    return (base == TUTTI_BUF_IN ? rank * n + block : block * n + rank) * pieces + piece;
+  }
   default:
     return c;
   }
