@@ -26,13 +26,13 @@ enum class Code : int32_t {
 // One error, in parts. `message` is one line: lower case, no full stop, ids in a fixed order (style guide).
 struct Error {
   Code code = Code::internal;
-  int rank = -1;       // who reports it; -1 = not known yet
-  int peer = -1;       // whom it is about; -1 = nobody
-  int sys_errno = 0;   // 0 = none
-  std::string phase;   // "bootstrap", "connect", "operation", "config", "plugin"
+  int rank = -1;     // who reports it; -1 = not known yet
+  int peer = -1;     // whom it is about; -1 = nobody
+  int sys_errno = 0; // 0 = none
+  std::string phase; // "bootstrap", "connect", "operation", "config", "plugin"
   std::string operation;
   std::string endpoint;
-  std::string hint;    // what to do; appended to the line as "; hint"
+  std::string hint; // what to do; appended to the line as "; hint"
   std::string message;
   std::string line() const; // "rank 3: <message>; <hint>" as shown to people
 };
@@ -53,18 +53,32 @@ public:
   Error &error() { return *error_; }
 
   // Builders, for `return fail(...).peer(3).hint("...")`.
-  Status &&peer(int rank) && { error_->peer = rank; return std::move(*this); }
-  Status &&phase(std::string text) && { error_->phase = std::move(text); return std::move(*this); }
-  Status &&hint(std::string text) && { error_->hint = std::move(text); return std::move(*this); }
-  Status &&endpoint(std::string text) && { error_->endpoint = std::move(text); return std::move(*this); }
-  Status &&sys(int err) && { error_->sys_errno = err; return std::move(*this); }
+  Status &&peer(int rank) && {
+    error_->peer = rank;
+    return std::move(*this);
+  }
+  Status &&phase(std::string text) && {
+    error_->phase = std::move(text);
+    return std::move(*this);
+  }
+  Status &&hint(std::string text) && {
+    error_->hint = std::move(text);
+    return std::move(*this);
+  }
+  Status &&endpoint(std::string text) && {
+    error_->endpoint = std::move(text);
+    return std::move(*this);
+  }
+  Status &&sys(int err) && {
+    error_->sys_errno = err;
+    return std::move(*this);
+  }
 
 private:
   std::unique_ptr<Error> error_;
 };
 
-template <class... Args>
-Status fail(Code code, fmt::format_string<Args...> text, Args &&...args) {
+template <class... Args> Status fail(Code code, fmt::format_string<Args...> text, Args &&...args) {
   Error e;
   e.code = code;
   e.message = fmt::format(text, std::forward<Args>(args)...);
@@ -74,8 +88,7 @@ Status fail(Code code, fmt::format_string<Args...> text, Args &&...args) {
 // Appends ": <strerror>" and keeps errno.
 Status fail_errno(int err, std::string what);
 
-template <class T>
-class [[nodiscard]] Result {
+template <class T> class [[nodiscard]] Result {
 public:
   Result(T value) : v_(std::in_place_index<0>, std::move(value)) {}
   Result(Status status) : v_(std::in_place_index<1>, std::move(status)) {}
@@ -99,12 +112,12 @@ private:
 #define TUTTI_CONCAT_(a, b) a##b
 #define TUTTI_CONCAT(a, b) TUTTI_CONCAT_(a, b)
 // Returns the error of a Status expression to the caller.
-#define TUTTI_TRY(expr)                              \
-  do {                                               \
-    if (::tutti::Status s_ = (expr); !s_.ok()) return s_; \
+#define TUTTI_TRY(expr)                                                                                                        \
+  do {                                                                                                                         \
+    if (::tutti::Status s_ = (expr); !s_.ok()) return s_;                                                                      \
   } while (0)
 // auto NAME = value of a Result expression, or return its error.
-#define TUTTI_ASSIGN(name, expr)                                        \
-  auto TUTTI_CONCAT(r_, __LINE__) = (expr);                             \
-  if (!TUTTI_CONCAT(r_, __LINE__).ok()) return std::move(TUTTI_CONCAT(r_, __LINE__).status()); \
+#define TUTTI_ASSIGN(name, expr)                                                                                               \
+  auto TUTTI_CONCAT(r_, __LINE__) = (expr);                                                                                    \
+  if (!TUTTI_CONCAT(r_, __LINE__).ok()) return std::move(TUTTI_CONCAT(r_, __LINE__).status());                                 \
   auto name = std::move(TUTTI_CONCAT(r_, __LINE__)).value()

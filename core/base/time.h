@@ -13,7 +13,10 @@ public:
   static Deadline in(Nanos span) { return Deadline(Clock::now() + span, span); }
   bool expired() const { return Clock::now() >= at_; }
   Clock::time_point at() const { return at_; }
-  Nanos left() const { auto d = at_ - Clock::now(); return d.count() > 0 ? d : Nanos(0); }
+  Nanos left() const {
+    auto d = at_ - Clock::now();
+    return d.count() > 0 ? d : Nanos(0);
+  }
   int left_ms() const { return static_cast<int>((left().count() + 999'999) / 1'000'000); } // for poll()
   Nanos span() const { return span_; } // as configured, for messages: "after 30 s"
 

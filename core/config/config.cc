@@ -35,23 +35,22 @@ std::vector<std::string> keys_of(std::string_view table) {
 Status unknown_table(const TomlEntry &e) {
   std::vector<std::string> tables = all_tables();
   tables.push_back("plugin.NAME");
-  return bad("{}: unknown table [{}]{} valid tables: {}", e.raw.origin, e.table,
-             did_you_mean(e.table, tables).empty() ? ";" : did_you_mean(e.table, tables), fmt::join(tables, ", "));
+  return bad("{}: unknown table {}{} valid tables: {}", e.raw.origin, quoted(e.table), did_you_mean(e.table, tables),
+             fmt::join(tables, ", "));
 }
 
 // The nearest key of the table, else the same key in another one.
 Status unknown_key(const TomlEntry &e) {
   const std::vector<std::string> keys = keys_of(e.table);
   std::string hint = did_you_mean(e.key, keys);
-  if (hint.empty()) {
+  if (hint == ";") {
     std::vector<std::string> everywhere;
     for (const auto &t : all_tables())
       for (const auto &k : keys_of(t))
         if (k == e.key) everywhere.push_back(t + "." + k);
     if (!everywhere.empty()) hint = fmt::format("; did you mean \"{}\"?", everywhere[0]);
   }
-  return bad("{}: [{}] unknown key {}{} valid keys: {}", e.raw.origin, e.table, quoted(e.key), hint.empty() ? ";" : hint,
-             fmt::join(keys, ", "));
+  return bad("{}: [{}] unknown key {}{} valid keys: {}", e.raw.origin, e.table, quoted(e.key), hint, fmt::join(keys, ", "));
 }
 
 std::vector<std::string> tutti_names() {
@@ -62,7 +61,7 @@ std::vector<std::string> tutti_names() {
 
 Status unknown_variable(const std::string &name) {
   const std::string hint = did_you_mean(name, tutti_names());
-  return bad("{}: no such variable{}", name, hint.empty() ? "; `tutti info config` lists all" : hint);
+  return bad("{}: no such variable{}", name.substr(0, 80), hint == ";" ? "; `tutti info config` lists all" : hint);
 }
 
 std::map<std::string, std::string> process_environment() {

@@ -113,7 +113,7 @@ Result<int64_t> pick_choice(const Option &option, std::string &text) {
     text = choices[i];
     return static_cast<int64_t>(i);
   }
-  return bad("is not allowed{}; allowed: {}", did_you_mean(want, choices), fmt::join(choices, ", "));
+  return bad("is not allowed{} allowed: {}", did_you_mean(want, choices), fmt::join(choices, ", "));
 }
 
 // "INIT,NET" or "^COLL,P2P": the sign in front turns the whole list round.
@@ -129,7 +129,7 @@ Result<int64_t> parse_subsystems(const std::vector<std::string> &items) {
     const auto bit = log::subsys_bit(name);
     if (!bit) {
       const auto names = split(log::subsys_names(), ' ');
-      return bad("names no subsystem with {}{}; allowed: {}", quoted(name), did_you_mean(upper_name(name), names),
+      return bad("names no subsystem with {}{} allowed: {}", quoted(name), did_you_mean(upper_name(name), names),
                  fmt::join(names, ", "));
     }
     bits |= *bit;
@@ -298,7 +298,7 @@ std::string nearest(std::string_view name, std::span<const std::string> candidat
 
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates) {
   const std::string best = nearest(name, candidates);
-  return best.empty() ? "" : fmt::format("; did you mean {}?", quoted(best));
+  return best.empty() ? ";" : fmt::format("; did you mean {}?", quoted(best));
 }
 
 } // namespace tutti::config

@@ -31,7 +31,7 @@ std::string quoted(std::string_view text);     // printable and short enough for
 
 size_t edit_distance(std::string_view a, std::string_view b); // insert, delete, replace, swap of neighbours
 std::string nearest(std::string_view name, std::span<const std::string> candidates);      // "" = nothing is close
-std::string did_you_mean(std::string_view name, std::span<const std::string> candidates); // "; did you mean \"x\"?" or ""
+std::string did_you_mean(std::string_view name, std::span<const std::string> candidates); // "; did you mean \"x\"?" or ";"
 
 template <class... A> Status bad(fmt::format_string<A...> text, A &&...args) {
   return fail(Code::invalid_argument, text, std::forward<A>(args)...).phase("config");

@@ -34,8 +34,7 @@ Option option_from(std::string_view plugin, const tutti_option &o) {
 Status unknown_plugin_key(std::string_view plugin, const std::string &where, const std::string &key,
                           const std::vector<std::string> &keys) {
   if (keys.empty()) return bad("{}: [plugin.{}] unknown key {}; the plugin has no options", where, plugin, quoted(key));
-  const std::string hint = did_you_mean(key, keys);
-  return bad("{}: [plugin.{}] unknown key {}{} valid keys: {}", where, plugin, quoted(key), hint.empty() ? ";" : hint,
+  return bad("{}: [plugin.{}] unknown key {}{} valid keys: {}", where, plugin, quoted(key), did_you_mean(key, keys),
              fmt::join(keys, ", "));
 }
 
@@ -46,9 +45,8 @@ bool has(std::span<const std::string> all, std::string_view name) {
 Status check_tables(const Config::Impl &impl, std::span<const std::string> known, std::span<const std::string> disabled) {
   for (const auto &[name, table] : impl.plugin_tables) {
     if (has(known, name) || has(disabled, name)) continue;
-    const std::string hint = did_you_mean(name, known);
     return bad("{}: [plugin.{}]: no plugin of that name is loaded{} loaded: {}", table.begin()->second.origin, name,
-               hint.empty() ? ";" : hint, fmt::join(known, ", "));
+               did_you_mean(name, known), fmt::join(known, ", "));
   }
   return {};
 }
@@ -64,16 +62,19 @@ std::string owner_of(const std::string &name, std::span<const std::string> plugi
 Status check_variables(const Config::Impl &impl, std::span<const std::string> known, std::span<const std::string> disabled) {
   const std::lock_guard lock(impl.claims->mutex);
   const auto &claimed = impl.claims->names;
+  std::vector<std::string> all(known.begin(), known.end());
+  all.insert(all.end(), disabled.begin(), disabled.end());
   for (const auto &[name, value] : impl.environment) {
     if (!name.starts_with(kPluginEnv) || impl.used.contains(name) || claimed.contains(name)) continue;
-    if (const std::string owner = owner_of(name, known); !owner.empty())
+    const std::string owner = owner_of(name, all);
+    if (has(disabled, owner)) continue; // their settings may stay where they are
+    if (!owner.empty())
       return unknown_plugin_key(owner, name, lower(name.substr(plugin_prefix(owner).size())), impl.claims->keys[owner]);
-    if (!owner_of(name, disabled).empty()) continue; // their settings may stay where they are
     std::vector<std::string> candidates(claimed.begin(), claimed.end());
     for (const auto &o : core_options())
       if (o.env_name().starts_with(kPluginEnv)) candidates.push_back(o.env_name());
-    const std::string hint = did_you_mean(name, candidates);
-    return bad("{}: no loaded plugin has this option{} loaded: {}", name, hint.empty() ? ";" : hint, fmt::join(known, ", "));
+    return bad("{}: no loaded plugin has this option{} loaded: {}", name, did_you_mean(name, candidates),
+               fmt::join(known, ", "));
   }
   return {};
 }

@@ -4,6 +4,10 @@
 namespace tutti::config {
 namespace {
 
+std::string shortened(std::string_view name) {
+  return name.size() <= 80 ? std::string(name) : std::string(name.substr(0, 80)) + "...";
+}
+
 // Collects entries of one file; the first problem ends it.
 class Reader {
 public:
@@ -44,12 +48,13 @@ private:
 
   Status value(const std::string &table_name, const std::string &key, const toml::node &node) {
     TomlEntry entry{table_name, key, {"", {}, false, at(node.source()), ""}};
-    const std::string label = fmt::format("{}: {}.{}", entry.raw.origin, table_name, key);
+    const std::string label = fmt::format("{}: {}.{}", entry.raw.origin, shortened(table_name), shortened(key));
     if (const auto *list = node.as_array()) {
       entry.raw.is_list = true;
       for (const auto &item : *list) {
         const auto *text = item.as_string();
-        if (!text) return bad("{}: {} is a list of something else than texts; write [\"a\", \"b\"]", entry.raw.origin, key);
+        if (!text)
+          return bad("{}: {} is a list of something else than texts; write [\"a\", \"b\"]", entry.raw.origin, shortened(key));
         entry.raw.items.push_back(text->get());
       }
       entry.raw.label = label + " = [...]";
@@ -67,9 +72,11 @@ private:
     if (const auto *text = node.as_string()) return text->get();
     if (const auto *number = node.as_integer()) return std::to_string(number->get());
     if (const auto *flag = node.as_boolean()) return std::string(flag->get() ? "true" : "false");
-    if (node.is_table()) return bad("{}: [{}.{}] is a table; {} takes no tables below it", origin, table_name, key, table_name);
+    if (node.is_table())
+      return bad("{}: [{}.{}] is a table; {} takes no tables below it", origin, shortened(table_name), shortened(key),
+                 shortened(table_name));
     return bad("{}: {}.{} is a fraction, date or time; no option takes one (sizes and durations are texts: \"4MiB\", \"30s\")",
-               origin, table_name, key);
+               origin, shortened(table_name), shortened(key));
   }
 
   const std::string &name_;

@@ -1,0 +1,101 @@
+#include "base/fd.h"
+#include "base/status.h"
+#include "base/time.h"
+#include "base/types.h"
+#include <cerrno>
+#include <doctest/doctest.h>
+#include <fcntl.h>
+
+using namespace tutti;
+
+TEST_CASE("an error's line has its parts in a fixed order") {
+  Status s = fail(Code::remote, "rank {} left", 5).peer(5).hint("look at its log").endpoint("10.0.0.1:9").phase("connect");
+  s.error().rank = 3;
+  CHECK(s.error().line() == "rank 3: rank 5 left (10.0.0.1:9); look at its log");
+  CHECK(s.error().peer == 5);
+  CHECK(s.error().phase == "connect");
+  CHECK(s.code() == Code::remote);
+}
+
+TEST_CASE("an errno is kept and spelled out") {
+  const Status s = fail_errno(ENOENT, "open x");
+  CHECK(s.error().sys_errno == ENOENT);
+  CHECK(s.error().message == "open x: No such file or directory");
+}
+
+TEST_CASE("copying a status copies its error, success stays success") {
+  Status a = fail(Code::timeout, "late"), b = a;
+  a.error().message = "changed";
+  CHECK(b.error().message == "late");
+  b = Status();
+  CHECK(b.ok());
+  CHECK(Status(b).ok());
+}
+
+TEST_CASE("the TRY macros hand the first error up and values through") {
+  auto half = [](int n) -> Result<int> {
+    if (n % 2) return fail(Code::invalid_argument, "{} is odd", n);
+    return n / 2;
+  };
+  auto quarter = [&](int n) -> Result<int> {
+    TUTTI_ASSIGN(h, half(n));
+    TUTTI_ASSIGN(q, half(h));
+    return q;
+  };
+  CHECK(*quarter(8) == 2);
+  CHECK(quarter(6).status().error().message == "3 is odd");
+}
+
+TEST_CASE("a deadline that has passed says so and has no time left") {
+  const Deadline past = Deadline::in(Nanos(-1)), far = Deadline::in(std::chrono::hours(1));
+  CHECK(past.expired());
+  CHECK(past.left().count() == 0);
+  CHECK(past.left_ms() == 0);
+  CHECK_FALSE(far.expired());
+  CHECK(far.left_ms() > 3'500'000);
+  CHECK(far.span() == std::chrono::hours(1));
+}
+
+TEST_CASE("milliseconds left are rounded up, so that poll never spins at the end") {
+  CHECK(Deadline::in(std::chrono::seconds(10)).left_ms() >= 9000);
+  CHECK(Deadline::in(std::chrono::microseconds(900'500)).left_ms() <= 901);
+}
+
+TEST_CASE("an owned descriptor is closed once and moves") {
+  UniqueFd a(::open("/dev/null", O_RDONLY));
+  const int raw = a.get();
+  UniqueFd b(std::move(a));
+  CHECK_FALSE(bool(a));
+  CHECK(b.get() == raw);
+  b.reset();
+  CHECK(fcntl(raw, F_GETFD) == -1);
+}
+
+TEST_CASE("every type has a size and a name that leads back to it") {
+  for (tutti_dtype t = 0; t < TUTTI_DT_COUNT; t++) {
+    CHECK(dtype_bytes(t) > 0);
+    CHECK(dtype_from(dtype_name(t)) == t);
+  }
+  CHECK(dtype_bytes(TUTTI_DT_COUNT) == 0);
+  CHECK(dtype_name(99) == "unknown");
+  CHECK(dtype_from("float16") == TUTTI_DT_FLOAT16);
+  CHECK_FALSE(dtype_from("quad"));
+}
+
+TEST_CASE("collectives are found by the names of all dialects") {
+  for (tutti_coll c = 0; c < TUTTI_COLL_COUNT; c++) CHECK(coll_from(coll_name(c)) == c);
+  CHECK(coll_from("AllReduce") == TUTTI_COLL_ALL_REDUCE);
+  CHECK(coll_from("all-to-all") == TUTTI_COLL_ALL_TO_ALL);
+  CHECK_FALSE(coll_from("all"));
+}
+
+TEST_CASE("blocks of a collective follow the table of the plugin header") {
+  CHECK(coll_in_blocks(TUTTI_COLL_REDUCE_SCATTER, 5) == 5);
+  CHECK(coll_out_blocks(TUTTI_COLL_REDUCE_SCATTER, 5) == 1);
+  CHECK(coll_in_blocks(TUTTI_COLL_GATHER, 5) == 1);
+  CHECK(coll_out_blocks(TUTTI_COLL_GATHER, 5) == 5);
+  CHECK(coll_reduces(TUTTI_COLL_REDUCE));
+  CHECK_FALSE(coll_reduces(TUTTI_COLL_ALL_GATHER));
+  CHECK(coll_has_root(TUTTI_COLL_SCATTER));
+  CHECK_FALSE(coll_has_root(TUTTI_COLL_BARRIER));
+}

@@ -1,0 +1,130 @@
+#include "log/log.h"
+#include <doctest/doctest.h>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+using namespace tutti::log;
+namespace fs = std::filesystem;
+
+namespace {
+
+// Logs into a file of its own for one test.
+struct LogFile {
+  fs::path dir = fs::temp_directory_path() / fmt::format("tutti-log-{}", getpid());
+  fs::path path = dir / "out.log";
+  LogFile() { fs::create_directories(dir); }
+  ~LogFile() {
+    configure({});
+    fs::remove_all(dir);
+  }
+  void open(Level level, uint32_t subsys = ~0u, std::string timestamp = "") {
+    Settings s{level, subsys, path.string(), std::move(timestamp)};
+    configure(s);
+  }
+  std::vector<std::string> lines() const {
+    std::ifstream in(path);
+    std::vector<std::string> out;
+    for (std::string line; std::getline(in, line);) out.push_back(line);
+    return out;
+  }
+};
+
+} // namespace
+
+TEST_CASE("a line carries host, process, rank, level and text") {
+  LogFile file;
+  file.open(Level::info);
+  {
+    ScopedRank rank(3);
+    info(Subsys::init, "ready after {} ms", 12);
+    {
+      ScopedRank inner(4);
+      warn(Subsys::init, "x");
+    }
+  }
+  error(Subsys::net, "gone");
+  const auto lines = file.lines();
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0].ends_with(fmt::format(":{} rank 3 info: ready after 12 ms", getpid())));
+  CHECK(lines[1].ends_with(" rank 4 warn: x"));
+  CHECK(lines[2].ends_with(fmt::format(":{} error: gone", getpid())));
+}
+
+TEST_CASE("levels filter, and subsystems filter only what is less than a warning") {
+  LogFile file;
+  file.open(Level::info, static_cast<uint32_t>(Subsys::net));
+  CHECK(enabled(Level::info, Subsys::net));
+  CHECK_FALSE(enabled(Level::info, Subsys::init));
+  CHECK_FALSE(enabled(Level::debug, Subsys::net));
+  CHECK(enabled(Level::warn, Subsys::init));
+  file.open(Level::off);
+  CHECK_FALSE(enabled(Level::error, Subsys::init));
+}
+
+TEST_CASE("text from outside cannot forge a second line") {
+  LogFile file;
+  file.open(Level::warn);
+  warn(Subsys::net, "peer says {}", "hi\nhost:1 error: fake\x1b[2J");
+  warn(Subsys::net, "{}", std::string(100'000, 'a'));
+  const auto lines = file.lines();
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0].find('\x1b') == std::string::npos);
+  CHECK(lines[1].size() < 9000);
+}
+
+TEST_CASE("a repeated condition is written once per key, from any number of threads") {
+  LogFile file;
+  file.open(Level::warn);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; i++)
+    threads.emplace_back([] {
+      for (int n = 0; n < 100; n++) write_once(Level::warn, Subsys::net, "scan", "refused");
+    });
+  for (auto &t : threads) t.join();
+  write_once(Level::warn, Subsys::net, "scan 2", "refused again");
+  CHECK(file.lines().size() == 2);
+}
+
+TEST_CASE("a flood of different keys ends with one line that says so") {
+  LogFile file;
+  file.open(Level::warn);
+  for (int i = 0; i < 6000; i++) write_once(Level::warn, Subsys::net, fmt::format("flood {}", i), "refused");
+  const auto lines = file.lines();
+  CHECK(lines.size() <= 4097);
+  REQUIRE(!lines.empty());
+  CHECK(lines.back().find("further ones are not shown") != std::string::npos);
+}
+
+TEST_CASE("a pattern names host and process") {
+  CHECK(expand_file("/x/%p.%%.log") == fmt::format("/x/{}.%.log", getpid()));
+  CHECK(expand_file("%h").find('%') == std::string::npos);
+  CHECK(expand_file("%q%") == "%q%");
+}
+
+TEST_CASE("a file that cannot be written leaves the log on stderr and throws nothing") {
+  Settings s;
+  s.file = "/proc/no/such/place.log";
+  s.level = Level::off; // quiet: the notice itself is filtered
+  CHECK_NOTHROW(configure(s));
+  CHECK_NOTHROW(write(Level::trace, Subsys::init, ""));
+  configure({});
+}
+
+TEST_CASE("time stamps follow strftime and can have digits of the second") {
+  const auto t = std::chrono::system_clock::time_point(std::chrono::milliseconds(1'700'000'000'123));
+  CHECK(format_time("%3f", t) == "123");
+  CHECK(format_time("%9f", t) == "123000000");
+  CHECK(format_time("%%3f", t) == "%3f");
+  CHECK(format_time("", t).empty());
+  CHECK(format_time("%Y", t) == "2023");
+}
+
+TEST_CASE("subsystem names are found in any case") {
+  CHECK(subsys_bit("net") == static_cast<uint32_t>(Subsys::net));
+  CHECK(subsys_bit("ALL") == ~0u);
+  CHECK(subsys_bit("NVLS").has_value());
+  CHECK_FALSE(subsys_bit("NETS").has_value());
+}
