@@ -1,0 +1,37 @@
+// tutti/core/tools/cli.h: what the subcommands share.
+#pragma once
+#include "base/status.h"
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti::tools {
+
+// Exit codes of all subcommands.
+constexpr int kOk = 0;
+constexpr int kVerdict = 1; // the tool worked and says no: wrong data, too slow, findings
+constexpr int kFailed = 2;  // the tool could not do its work
+constexpr int kUsage = 64;  // bad arguments
+
+// "32M", "1K", "128", "2G": units of 1024, upper or lower case, an optional "B" or "iB" after the unit.
+Result<uint64_t> parse_size(std::string_view text);
+std::string size_text(uint64_t bytes); // "8", "1K", "128M": the shortest exact form
+
+// The launcher that started this process, as its environment shows it; name is empty when there is none.
+struct LauncherTrace {
+  std::string name;     // "tutti run", "mpirun (Open MPI)", "srun", ...
+  std::string variable; // the variable that gave it away
+  int size = 0;         // tasks that it started; 0 = not known
+};
+LauncherTrace launcher_trace();
+
+// Writes "error: <text>" on stderr.
+void print_error(std::string_view text);
+std::string own_path(); // of this executable
+
+int run_main(int argc, char **argv);
+int perf_main(int argc, char **argv); // argv[1] is the operation
+int info_main(int argc, char **argv);
+
+} // namespace tutti::tools

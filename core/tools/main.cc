@@ -1,0 +1,74 @@
+// The command `tutti`. Installed also as all_reduce_perf and so on: then the name is the subcommand.
+#include "tools/check_plugin.h"
+#include "tools/cli.h"
+#include "tools/perf.h"
+#include "tools/plan_tool.h"
+#include "tutti/tutti.h"
+#include <filesystem>
+
+namespace tutti::tools {
+namespace {
+
+constexpr std::string_view kHelp =
+    "Usage: tutti COMMAND [OPTIONS]\n"
+    "\n"
+    "Commands:\n"
+    "  run -n N -- PROGRAM    start a program as N ranks on this host\n"
+    "  perf OP                measure and verify an operation (all_reduce, alltoall, ...)\n"
+    "  info [config]          version, host, plugins loaded and skipped, devices, settings and where they come from\n"
+    "  plan show|check        an algorithm's plan, and whether it is right for all ranks\n"
+    "  check-plugin PATH      whether a plugin keeps the rules of the plugin ABI\n"
+    "  version                the version\n"
+    "\n"
+    "tutti COMMAND --help tells more\n";
+
+int version_main(int argc, char **) {
+  if (argc > 1) {
+    fmt::print("Usage: tutti version\nPrints the version of the tool and of the library\n");
+    return kOk;
+  }
+  int library = 0;
+  tuttiGetVersion(&library);
+  fmt::print("tutti {}.{}.{} (library {}.{}.{})\n", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH, library / 10000, library / 100 % 100,
+             library % 100);
+  return kOk;
+}
+
+int dispatch(int argc, char **argv) {
+  const std::string name = std::filesystem::path(argc > 0 ? argv[0] : "tutti").filename();
+  if (name.ends_with("_perf") && perf::find_operation(name.substr(0, name.size() - 5))) {
+    std::string op = name.substr(0, name.size() - 5);
+    std::vector<char *> words{argv[0], op.data()};
+    words.insert(words.end(), argv + 1, argv + argc);
+    words.push_back(nullptr);
+    return perf_main(static_cast<int>(words.size()) - 1, words.data());
+  }
+  if (argc < 2) {
+    fmt::print(stderr, "{}", kHelp);
+    return kUsage;
+  }
+  const std::string_view command = argv[1];
+  if (command == "-h" || command == "--help" || command == "help") {
+    fmt::print("{}", kHelp);
+    return kOk;
+  }
+  static constexpr struct { std::string_view name; int (*main)(int, char **); } kCommands[] = {
+      {"run", run_main},   {"perf", perf_main},           {"info", info_main},
+      {"plan", plan_main}, {"check-plugin", check_plugin_main}, {"version", version_main}, {"--version", version_main}};
+  for (const auto &c : kCommands)
+    if (command == c.name) return c.main(argc - 1, argv + 1);
+  print_error(fmt::format("unknown command \"{}\"; one of run, perf, info, plan, check-plugin, version", command));
+  return kUsage;
+}
+
+} // namespace
+} // namespace tutti::tools
+
+int main(int argc, char **argv) {
+  try {
+    return tutti::tools::dispatch(argc, argv);
+  } catch (const std::exception &e) { // out of memory, a closed stdout
+    tutti::tools::print_error(e.what());
+    return tutti::tools::kFailed;
+  }
+}

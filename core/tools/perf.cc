@@ -1,0 +1,190 @@
+// `tutti perf`: this process's part: joins the job, starts a thread per rank, watches over rows that take too long.
+#include "tools/perf.h"
+#include "tools/cli.h"
+#include "tools/job_id.h"
+#include "tools/launch.h"
+#include "tools/perf_rank.h"
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+#include <unistd.h>
+
+namespace tutti::tools::perf {
+namespace {
+
+// Ends the process when a row takes longer than -T. The library's own deadlines name the rank that is missing; this one is the
+// user's, and may be shorter.
+class Watchdog {
+public:
+  Watchdog(int seconds, const std::vector<tuttiComm_t> &comms) : seconds_(seconds), comms_(comms) {
+    if (seconds_ > 0) thread_ = std::thread([this] { watch(); });
+  }
+  ~Watchdog() {
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    wake_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+  std::atomic<int64_t> row_started{0}; // steady clock, ns; 0 = no row is running
+
+private:
+  void watch() {
+    std::unique_lock lock(mutex_);
+    while (!wake_.wait_for(lock, std::chrono::milliseconds(200), [this] { return done_; })) {
+      const int64_t start = row_started;
+      const int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
+      if (start == 0 || now - start < int64_t{1000000000} * seconds_) continue;
+      print_error(fmt::format("tutti perf: a row is not finished after {} s (-T); giving up", seconds_));
+      for (tuttiComm_t c : comms_) (void)tuttiCommAbort(c); // tells the other ranks
+      _exit(kFailed);
+    }
+  }
+  const int seconds_;
+  const std::vector<tuttiComm_t> &comms_;
+  std::mutex mutex_; // guards done_
+  bool done_ = false;
+  std::condition_variable wake_;
+  std::thread thread_;
+};
+
+// The processes of the job, through one communicator over all of them; none when this process is alone.
+struct Processes {
+  tuttiComm_t comm = nullptr;
+  int rank = 0, count = 1;
+};
+
+Processes join_processes() {
+  Processes p;
+  const LauncherTrace trace = launcher_trace();
+  if (trace.name.empty() && !std::getenv("TUTTI_COMM_ID")) return p;
+  const tuttiResult_t r = tuttiCommInitFromEnv(&p.comm, nullptr);
+  if (r != tuttiSuccess && !trace.name.empty() && trace.size != 1)
+    fmt::print(stderr, "note: {} started this process ({} is set); without a common communicator every process would measure "
+                       "itself alone\n", trace.name, trace.variable);
+  require(r, p.comm, "joining the job");
+  require(tuttiCommCount(p.comm, &p.count), p.comm, "asking for the size");
+  require(tuttiCommUserRank(p.comm, &p.rank), p.comm, "asking for the rank");
+  if (p.count == 1 && trace.size > 1)
+    throw Failure{fmt::format("{} started {} processes, but each found itself alone: these would be {} jobs of one rank, with a "
+                              "bus bandwidth of 0; start tutti perf with --ranks {} or under tutti run or mpirun instead",
+                              trace.name, trace.size, trace.size, trace.size)};
+  return p;
+}
+
+tuttiUniqueId agree_on_id(const Processes &p) {
+  tuttiUniqueId id{};
+  if (p.rank == 0) require(tuttiGetUniqueId(&id), nullptr, "starting the root");
+  if (p.count == 1) return id;
+  require(tuttiBcast(&id, sizeof id, tuttiUint8, 0, p.comm, nullptr), p.comm, "handing out the id");
+  require(tuttiCommSynchronize(p.comm), p.comm, "handing out the id");
+  return id;
+}
+
+class Ranks {
+public:
+  Ranks(const Args &args, const Processes &p)
+      : args_(args), processes_(p), total_(p.count * args.threads), comms_(static_cast<size_t>(args.threads)),
+        codes_(static_cast<size_t>(args.threads)), watchdog_(args.timeout, comms_) {}
+
+  int run() {
+    if (args_.threads == 1 && processes_.comm) comms_[0] = processes_.comm;
+    else {
+      id_ = agree_on_id(processes_);
+      if (!args_.parallel_init) init_in_group();
+    }
+    std::vector<std::thread> threads;
+    for (int t = 1; t < args_.threads; t++) threads.emplace_back([this, t] { rank_main(t); });
+    rank_main(0);
+    for (auto &t : threads) t.join();
+    if (comms_[0] != processes_.comm && processes_.comm) {
+      if (failed()) (void)tuttiCommAbort(processes_.comm);
+      else (void)tuttiCommDestroy(processes_.comm);
+    }
+    return failed() ? kFailed : codes_[0];
+  }
+
+private:
+  int rank_of(int thread) const { return processes_.rank * args_.threads + thread; }
+  bool failed() const {
+    for (int c : codes_)
+      if (c == kFailed) return true;
+    return false;
+  }
+  void init_in_group() {
+    require(tuttiGroupStart(), nullptr, "opening a group");
+    tuttiResult_t first = tuttiSuccess;
+    for (int t = 0; t < args_.threads && first == tuttiSuccess; t++)
+      first = tuttiCommInitRank(&comms_[static_cast<size_t>(t)], total_, id_, rank_of(t));
+    const tuttiResult_t end = tuttiGroupEnd();
+    require(first != tuttiSuccess ? first : end, nullptr, "making communicators");
+  }
+  void rank_main(int thread) {
+    const auto i = static_cast<size_t>(thread);
+    std::atomic<int64_t> unwatched{0};
+    std::unique_ptr<Rank> rank; // outlives the abort below: its operations may still be pending
+    try {
+      if (!comms_[i]) require(tuttiCommInitRank(&comms_[i], total_, id_, rank_of(thread)), nullptr, "making a communicator");
+      rank = std::make_unique<Rank>(args_, processes_.rank, processes_.count, rank_of(thread), total_, comms_[i]);
+      codes_[i] = rank->run(thread == 0 ? watchdog_.row_started : unwatched);
+      rank.reset();
+      require(tuttiCommDestroy(comms_[i]), nullptr, "freeing the communicator");
+    } catch (const Failure &f) {
+      codes_[i] = kFailed;
+      print_error(f.text);
+      if (thread == 0) watchdog_.row_started = 0;
+      if (comms_[i]) (void)tuttiCommAbort(comms_[i]);
+    }
+  }
+
+  const Args &args_;
+  const Processes &processes_;
+  const int total_;
+  std::vector<tuttiComm_t> comms_;
+  std::vector<int> codes_;
+  tuttiUniqueId id_{};
+  Watchdog watchdog_;
+};
+
+} // namespace
+
+int run_ranks(const Args &args) {
+  try {
+    const Processes processes = join_processes();
+    if (processes.count * args.threads == 1)
+      fmt::print(stderr, "note: one rank only, so there is nothing to move between ranks; --ranks N, -t N, tutti run or mpirun "
+                         "start more\n");
+    return Ranks(args, processes).run();
+  } catch (const Failure &f) {
+    print_error(f.text);
+    return kFailed;
+  }
+}
+
+} // namespace tutti::tools::perf
+
+namespace tutti::tools {
+
+int perf_main(int argc, char **argv) {
+  perf::Args args;
+  const perf::Parsed parsed = perf::parse_args(argc, argv, &args);
+  if (!parsed.run) return parsed.exit_code;
+  if (args.ranks == 0) return perf::run_ranks(args);
+  if (const LauncherTrace trace = launcher_trace(); !trace.name.empty()) {
+    print_error(fmt::format("--ranks {} inside {} ({} is set): the launcher's processes are the ranks; leave --ranks out, or use "
+                            "-t for threads per process", args.ranks, trace.name, trace.variable));
+    return kUsage;
+  }
+  LaunchSpec spec;
+  spec.tool = "tutti perf";
+  spec.ranks = args.ranks;
+  spec.argv = perf::rank_words(args);
+  spec.quiet_code = kVerdict;
+  spec.make_id = job_id_text;
+  return launch(spec);
+}
+
+} // namespace tutti::tools
