@@ -16,8 +16,10 @@ Result<uint64_t> parse_size(std::string_view text) {
   if (problem != std::errc() || end == text.data()) return bad();
   std::string unit(end, text.data() + text.size());
   for (char &c : unit) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  if (unit.ends_with("IB")) unit.resize(unit.size() - 2);
-  else if (unit.ends_with("B")) unit.resize(unit.size() - 1);
+  if (unit.ends_with("IB"))
+    unit.resize(unit.size() - 2);
+  else if (unit.ends_with("B"))
+    unit.resize(unit.size() - 1);
   constexpr std::string_view units = "KMGT";
   if (unit.size() > 1) return bad();
   int shift = 0;
@@ -38,15 +40,13 @@ std::string size_text(uint64_t bytes) {
 }
 
 LauncherTrace launcher_trace() {
-  static constexpr struct { const char *variable, *size, *name; } kTraces[] = {
-      {"TUTTI_RANK", "TUTTI_NRANKS", "tutti run"},
-      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "mpirun (Open MPI)"},
-      {"PMIX_RANK", "", "a PMIx launcher"},
-      {"SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "srun"},
-      {"PMI_RANK", "PMI_SIZE", "mpiexec (PMI)"},
-      {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "mpirun_rsh (MVAPICH)"},
-      {"PALS_RANKID", "", "aprun or PALS"},
-      {"TORCHELASTIC_RUN_ID", "WORLD_SIZE", "torchrun"},
+  static constexpr struct {
+    const char *variable, *size, *name;
+  } kTraces[] = {
+      {"TUTTI_RANK", "TUTTI_NRANKS", "tutti run"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "mpirun (Open MPI)"},
+      {"PMIX_RANK", "", "a PMIx launcher"},        {"SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "srun"},
+      {"PMI_RANK", "PMI_SIZE", "mpiexec (PMI)"},   {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "mpirun_rsh (MVAPICH)"},
+      {"PALS_RANKID", "", "aprun or PALS"},        {"TORCHELASTIC_RUN_ID", "WORLD_SIZE", "torchrun"},
   };
   for (const auto &t : kTraces)
     if (std::getenv(t.variable)) {
@@ -58,7 +58,9 @@ LauncherTrace launcher_trace() {
   return {};
 }
 
-void print_error(std::string_view text) { fmt::print(stderr, "error: {}\n", text); }
+void print_error(std::string_view text) {
+  fmt::print(stderr, "error: {}\n", text);
+}
 
 std::string own_path() {
   char path[PATH_MAX];

@@ -7,8 +7,8 @@
 
 namespace tutti::data {
 
-// Elements [first, first + n) of rank `rank`'s input for a reduction over nranks. op: tuttiSum..tuttiAvg, or tuttiNumOps for the
-// pre-multiplied sum with premul_scalar(rank). For movement operations pass op = -1: hashed bits.
+// Elements [first, first + n) of rank `rank`'s input for a reduction over nranks. op: tuttiSum..tuttiAvg, or tuttiNumOps for
+// the pre-multiplied sum with premul_scalar(rank). For movement operations pass op = -1: hashed bits.
 void input(void *out, size_t n, tuttiDataType_t type, int op, int nranks, int rank, uint64_t seed, uint64_t first);
 // The result of reducing all ranks' input, elements [first, first + n).
 void expected(void *out, size_t n, tuttiDataType_t type, int op, int nranks, uint64_t seed, uint64_t first);

@@ -4,8 +4,8 @@
 #include "base/fd.h"
 #include "base/time.h"
 #include <algorithm>
-#include <charconv>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstring>
 #include <dirent.h>
@@ -46,7 +46,9 @@ void write_all(int fd, std::string_view text) {
   }
 }
 
-int exit_code(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+int exit_code(int status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
 
 std::string signal_text(int number) {
   const char *name = sigabbrev_np(number);
@@ -112,7 +114,9 @@ private:
   std::optional<Clock::time_point> job_end_, term_at_, kill_at_;
 };
 
-Nanos seconds(double s) { return Nanos(static_cast<int64_t>(s * 1e9)); }
+Nanos seconds(double s) {
+  return Nanos(static_cast<int64_t>(s * 1e9));
+}
 
 Status Job::prepare() {
   sigset_t mask;
@@ -270,8 +274,10 @@ int Job::poll_timeout() const {
     if (t && (!next || *t < *next)) next = t;
   };
   if (!stopping_) consider(job_end_);
-  if (kill_at_) consider(kill_at_);
-  else consider(term_at_);
+  if (kill_at_)
+    consider(kill_at_);
+  else
+    consider(term_at_);
   if (!next) return -1;
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*next - Clock::now()).count();
   return left < 0 ? 0 : static_cast<int>(left) + 1;
@@ -353,6 +359,8 @@ int Job::run() {
 
 } // namespace
 
-int launch(const LaunchSpec &spec) { return Job(spec).run(); }
+int launch(const LaunchSpec &spec) {
+  return Job(spec).run();
+}
 
 } // namespace tutti::tools

@@ -1,5 +1,5 @@
-// tutti/core/tools/launch.h: starts the ranks of a job on this host and looks after them. Used by `tutti run` and by the built-in
-// launch of `tutti perf`.
+// tutti/core/tools/launch.h: starts the ranks of a job on this host and looks after them. Used by `tutti run` and by the
+// built-in launch of `tutti perf`.
 #pragma once
 #include "base/status.h"
 #include <functional>
@@ -11,12 +11,12 @@ namespace tutti::tools {
 struct LaunchSpec {
   std::string tool = "tutti run"; // starts the launcher's own messages
   int ranks = 1;
-  std::vector<std::string> argv;  // program and arguments, looked up in PATH
-  bool tag_output = false;        // each line of output starts with "[rank] "
-  double timeout_s = 0;           // of the whole job; 0 = none
-  double grace_s = 1;             // after a failure: time for the other ranks to report and end by themselves
-  double kill_after_s = 3;        // between SIGTERM and SIGKILL
-  int quiet_code = 0;             // this exit code of rank 0 is a verdict, not worth a line; 0 = none
+  std::vector<std::string> argv; // program and arguments, looked up in PATH
+  bool tag_output = false;       // each line of output starts with "[rank] "
+  double timeout_s = 0;          // of the whole job; 0 = none
+  double grace_s = 1;            // after a failure: time for the other ranks to report and end by themselves
+  double kill_after_s = 3;       // between SIGTERM and SIGKILL
+  int quiet_code = 0;            // this exit code of rank 0 is a verdict, not worth a line; 0 = none
   // Content of the file whose path the ranks get as TUTTI_COMM_ID; called once signals are blocked, so that threads it starts
   // leave signals to the launcher.
   std::function<Result<std::string>()> make_id;

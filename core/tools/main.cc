@@ -52,9 +52,16 @@ int dispatch(int argc, char **argv) {
     fmt::print("{}", kHelp);
     return kOk;
   }
-  static constexpr struct { std::string_view name; int (*main)(int, char **); } kCommands[] = {
-      {"run", run_main},   {"perf", perf_main},           {"info", info_main},
-      {"plan", plan_main}, {"check-plugin", check_plugin_main}, {"version", version_main}, {"--version", version_main}};
+  static constexpr struct {
+    std::string_view name;
+    int (*main)(int, char **);
+  } kCommands[] = {{"run", run_main},
+                   {"perf", perf_main},
+                   {"info", info_main},
+                   {"plan", plan_main},
+                   {"check-plugin", check_plugin_main},
+                   {"version", version_main},
+                   {"--version", version_main}};
   for (const auto &c : kCommands)
     if (command == c.name) return c.main(argc - 1, argv + 1);
   print_error(fmt::format("unknown command \"{}\"; one of run, perf, info, plan, check-plugin, version", command));

@@ -63,15 +63,18 @@ Processes join_processes() {
   if (trace.name.empty() && !std::getenv("TUTTI_COMM_ID")) return p;
   const tuttiResult_t r = tuttiCommInitFromEnv(&p.comm, nullptr);
   if (r != tuttiSuccess && !trace.name.empty() && trace.size != 1)
-    fmt::print(stderr, "note: {} started this process ({} is set); without a common communicator every process would measure "
-                       "itself alone\n", trace.name, trace.variable);
+    fmt::print(stderr,
+               "note: {} started this process ({} is set); without a common communicator every process would measure "
+               "itself alone\n",
+               trace.name, trace.variable);
   require(r, p.comm, "joining the job");
   require(tuttiCommCount(p.comm, &p.count), p.comm, "asking for the size");
   require(tuttiCommUserRank(p.comm, &p.rank), p.comm, "asking for the rank");
   if (p.count == 1 && trace.size > 1)
-    throw Failure{fmt::format("{} started {} processes, but each found itself alone: these would be {} jobs of one rank, with a "
-                              "bus bandwidth of 0; start tutti perf with --ranks {} or under tutti run or mpirun instead",
-                              trace.name, trace.size, trace.size, trace.size)};
+    throw Failure{
+        fmt::format("{} started {} processes, but each found itself alone: these would be {} jobs of one rank, with a "
+                    "bus bandwidth of 0; start tutti perf with --ranks {} or under tutti run or mpirun instead",
+                    trace.name, trace.size, trace.size, trace.size)};
   return p;
 }
 
@@ -91,7 +94,8 @@ public:
         codes_(static_cast<size_t>(args.threads)), watchdog_(args.timeout, comms_) {}
 
   int run() {
-    if (args_.threads == 1 && processes_.comm) comms_[0] = processes_.comm;
+    if (args_.threads == 1 && processes_.comm)
+      comms_[0] = processes_.comm;
     else {
       id_ = agree_on_id(processes_);
       if (!args_.parallel_init) init_in_group();
@@ -101,8 +105,10 @@ public:
     rank_main(0);
     for (auto &t : threads) t.join();
     if (comms_[0] != processes_.comm && processes_.comm) {
-      if (failed()) (void)tuttiCommAbort(processes_.comm);
-      else (void)tuttiCommDestroy(processes_.comm);
+      if (failed())
+        (void)tuttiCommAbort(processes_.comm);
+      else
+        (void)tuttiCommDestroy(processes_.comm);
     }
     return failed() ? kFailed : codes_[0];
   }
@@ -134,7 +140,7 @@ private:
       require(tuttiCommDestroy(comms_[i]), nullptr, "freeing the communicator");
     } catch (const Failure &f) {
       codes_[i] = kFailed;
-      print_error(f.text);
+      if (!f.everywhere || rank_of(thread) == 0) print_error(f.text);
       if (thread == 0) watchdog_.row_started = 0;
       if (comms_[i]) (void)tuttiCommAbort(comms_[i]);
     }
@@ -174,8 +180,10 @@ int perf_main(int argc, char **argv) {
   if (!parsed.run) return parsed.exit_code;
   if (args.ranks == 0) return perf::run_ranks(args);
   if (const LauncherTrace trace = launcher_trace(); !trace.name.empty()) {
-    print_error(fmt::format("--ranks {} inside {} ({} is set): the launcher's processes are the ranks; leave --ranks out, or use "
-                            "-t for threads per process", args.ranks, trace.name, trace.variable));
+    print_error(
+        fmt::format("--ranks {} inside {} ({} is set): the launcher's processes are the ranks; leave --ranks out, or use "
+                    "-t for threads per process",
+                    args.ranks, trace.name, trace.variable));
     return kUsage;
   }
   LaunchSpec spec;

@@ -28,12 +28,15 @@ struct Args {
   std::vector<std::string> words; // the command line, for the JSON file
 };
 // 0: go on with *args; otherwise an exit code, +1 for "help was printed": see perf_args.cc.
-struct Parsed { bool run = false; int exit_code = 0; };
+struct Parsed {
+  bool run = false;
+  int exit_code = 0;
+};
 Parsed parse_args(int argc, char **argv, Args *args);
 std::vector<std::string> rank_words(const Args &args); // the command line of a rank of the built-in launch
 
-// One stretch of a buffer: n elements from `at`, made of rank `from`'s data starting at element `first`; from < 0: the reduction
-// of all ranks' data.
+// One stretch of a buffer: n elements from `at`, made of rank `from`'s data starting at element `first`; from < 0: the
+// reduction of all ranks' data.
 struct Piece {
   uint64_t at = 0, n = 0;
   int from = 0;
@@ -42,10 +45,10 @@ struct Piece {
 
 // How an operation of one size uses this rank's buffers. Counts are elements.
 struct Shape {
-  uint64_t param = 0;                  // the count of the call
-  uint64_t send = 0, recv = 0;         // elements in the buffers of this rank
-  uint64_t reported = 0;               // elements that the size column stands for
-  uint64_t send_at = 0, recv_at = 0;   // in place: where both start in the one buffer
+  uint64_t param = 0;                // the count of the call
+  uint64_t send = 0, recv = 0;       // elements in the buffers of this rank
+  uint64_t reported = 0;             // elements that the size column stands for
+  uint64_t send_at = 0, recv_at = 0; // in place: where both start in the one buffer
   std::vector<Piece> input, result;
   std::vector<uint64_t> send_counts, send_at_peer, recv_counts, recv_at_peer; // alltoallv
 };
@@ -86,14 +89,17 @@ const char *op_name(int op);
 
 // One placement of one row.
 struct Timing {
-  bool valid = false;    // false: this placement does not exist
-  double seconds = 0;    // per operation, averaged over ranks as -a says
-  double alg_bw = 0, bus_bw = 0; // GB/s
-  int64_t wrong = -1;    // -1 = not checked
+  bool valid = false;                           // false: this placement does not exist
+  double seconds = 0;                           // per operation, averaged over ranks as -a says
+  double alg_bw = 0, bus_bw = 0;                // GB/s
+  int64_t wrong = -1;                           // -1 = not checked
   std::vector<double> per_iter;                 // seconds, the slowest rank of each iteration
   std::vector<std::vector<double>> per_process; // the same within each process
 };
-struct Explained { std::string algo = "-", proto = "-", transport = "-"; int64_t channels = 0, slot = 0, depth = 0; };
+struct Explained {
+  std::string algo = "-", proto = "-", transport = "-";
+  int64_t channels = 0, slot = 0, depth = 0;
+};
 struct Row {
   uint64_t bytes = 0, count = 0;
   tuttiDataType_t type = tuttiFloat32;
@@ -102,7 +108,9 @@ struct Row {
   Explained explained;
   std::string timestamp;
 };
-struct Stats { double min = 0, max = 0, avg = 0, p50 = 0, p95 = 0, p99 = 0, stdev = 0, cv = 0; };
+struct Stats {
+  double min = 0, max = 0, avg = 0, p50 = 0, p95 = 0, p99 = 0, stdev = 0, cv = 0;
+};
 Stats stats_of(std::vector<double> values);
 
 struct Device { // one rank, as the table above the results shows it

@@ -5,10 +5,13 @@
 namespace tutti::tools::perf {
 namespace {
 
-struct TypeName { const char *name, *alias; size_t bytes; };
-constexpr TypeName kTypes[tuttiNumTypes] = {{"int8", "char", 1},     {"uint8", "uint8", 1},    {"int32", "int", 4},
-                                            {"uint32", "uint32", 4}, {"int64", "int64", 8},    {"uint64", "uint64", 8},
-                                            {"half", "float16", 2},  {"float", "float32", 4},  {"double", "float64", 8},
+struct TypeName {
+  const char *name, *alias;
+  size_t bytes;
+};
+constexpr TypeName kTypes[tuttiNumTypes] = {{"int8", "char", 1},     {"uint8", "uint8", 1},   {"int32", "int", 4},
+                                            {"uint32", "uint32", 4}, {"int64", "int64", 8},   {"uint64", "uint64", 8},
+                                            {"half", "float16", 2},  {"float", "float32", 4}, {"double", "float64", 8},
                                             {"bfloat16", "bf16", 2}};
 constexpr const char *kOps[] = {"sum", "prod", "max", "min", "avg", "mulsum"};
 
@@ -18,13 +21,15 @@ constexpr const char *kAbout =
     "processes are used; -t adds threads per process.\n"
     "OP: all_reduce all_gather reduce_scatter broadcast reduce alltoall alltoallv gather scatter sendrecv hypercube barrier\n"
     "Sizes take K, M and G (units of 1024). Bandwidths are in GB/s (1e9 bytes). The size column is the large side of\n"
-    "all_gather, reduce_scatter, alltoall, gather and scatter (all ranks' parts); each part is a whole number of elements and,\n"
+    "all_gather, reduce_scatter, alltoall, gather and scatter (all ranks' parts); each part is a whole number of elements "
+    "and,\n"
     "where it is that large, a multiple of 16 bytes. alltoall, alltoallv and sendrecv have no in-place form: N/A.\n"
     "Bus bandwidth = algorithm bandwidth x factor: all_reduce 2(n-1)/n; all_gather, reduce_scatter, alltoall, alltoallv,\n"
     "gather, scatter (n-1)/n; broadcast, reduce, sendrecv, hypercube 1.";
 constexpr const char *kEnvironment =
     "Environment:\n"
-    "  NCCL_TESTS_SPLIT=\"OP VALUE\"         OP: AND OR MOD DIV or & | % /: ranks with the same (rank OP VALUE) form a group; all\n"
+    "  NCCL_TESTS_SPLIT=\"OP VALUE\"         OP: AND OR MOD DIV or & | % /: ranks with the same (rank OP VALUE) form a group; "
+    "all\n"
     "                                      groups run at once, bandwidth is per group\n"
     "  NCCL_TESTS_SPLIT_MASK=VALUE         the same as \"AND VALUE\"\n"
     "  NCCL_TESTS_MIN_BW=GB/S              fail when the average bus bandwidth is below 0.9 times this\n"
@@ -36,7 +41,8 @@ Result<std::vector<int>> parse_ops(const std::string &text) {
   std::vector<int> out;
   for (int i = 0; i < 6; i++)
     if (text == "all" || text == kOps[i]) out.push_back(i);
-  if (out.empty()) return fail(Code::invalid_argument, "-o: unknown operator \"{}\"; one of sum prod min max avg mulsum all", text);
+  if (out.empty())
+    return fail(Code::invalid_argument, "-o: unknown operator \"{}\"; one of sum prod min max avg mulsum all", text);
   return out;
 }
 Result<std::vector<tuttiDataType_t>> parse_types(const std::string &text) {
@@ -50,77 +56,133 @@ Result<std::vector<tuttiDataType_t>> parse_types(const std::string &text) {
   return out;
 }
 
-struct Texts { std::string min = "32M", max = "32M", step = "1M", op = "sum", type = "float", root = "0"; };
-struct GpuOnly { int graph = 0, cta_policy = 0, device_impl = 0, device_ctas = 0; };
+Result<uint64_t> size_option(const char *flag, const std::string &text) {
+  auto size = parse_size(text);
+  if (!size.ok()) return fail(Code::invalid_argument, "{}: {}", flag, size.status().error().message);
+  return size;
+}
+
+struct Texts {
+  std::string min = "32M", max = "32M", step = "1M", op = "sum", type = "float", root = "0";
+};
+struct GpuOnly {
+  int graph = 0, cta_policy = 0, device_impl = 0, device_ctas = 0;
+};
 
 void add_options(CLI::App &app, Args &a, Texts &t, GpuOnly &g) {
   const auto flag01 = CLI::Range(0, 1);
   app.add_option("--ranks", a.ranks, "Start this many processes on this host (built-in launch)")->check(CLI::Range(1, 4096));
-  app.add_option("-t,--nthreads", a.threads, "Ranks per process, each a thread")->check(CLI::Range(1, 1024))->capture_default_str();
+  app.add_option("-t,--nthreads", a.threads, "Ranks per process, each a thread")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   app.add_option("-g,--ngpus", a.gpus, "Devices per thread; ranks of this version have none, so only 1")->capture_default_str();
   app.add_option("-b,--minbytes", t.min, "Smallest size")->capture_default_str();
   app.add_option("-e,--maxbytes", t.max, "Largest size")->capture_default_str();
   app.add_option("-i,--stepbytes", t.step, "Step between sizes")->capture_default_str();
-  app.add_option("-f,--stepfactor", a.factor, "Factor between sizes, instead of -i")->check(CLI::Range(uint64_t{2}, uint64_t{1} << 40));
+  app.add_option("-f,--stepfactor", a.factor, "Factor between sizes, instead of -i")
+      ->check(CLI::Range(uint64_t{2}, uint64_t{1} << 40));
   app.add_option("-n,--iters", a.iters, "Timed iterations")->check(CLI::Range(1, 100000000))->capture_default_str();
-  app.add_option("-w,--warmup_iters", a.warmup, "Untimed iterations before them")->check(CLI::NonNegativeNumber)->capture_default_str();
-  app.add_option("-m,--agg_iters", a.agg, "Operations per iteration, in one group")->check(CLI::Range(1, 1024))->capture_default_str();
-  app.add_option("-N,--run_cycles", a.cycles, "Repeat the whole scan; 0 = for ever")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("-w,--warmup_iters", a.warmup, "Untimed iterations before them")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("-m,--agg_iters", a.agg, "Operations per iteration, in one group")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("-N,--run_cycles", a.cycles, "Repeat the whole scan; 0 = for ever")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("-o,--op", t.op, "sum prod min max avg mulsum, or all")->capture_default_str();
   app.add_option("-d,--datatype", t.type, "Type name, or all")->capture_default_str();
   app.add_option("-r,--root", t.root, "Rank, or all")->capture_default_str();
-  app.add_option("-p,--parallel_init", a.parallel_init, "1: communicators are made by their threads, 0: in one group")->check(flag01)->capture_default_str();
+  app.add_option("-p,--parallel_init", a.parallel_init, "1: communicators are made by their threads, 0: in one group")
+      ->check(flag01)
+      ->capture_default_str();
   app.add_option("-c,--check", a.check, "Verified iterations; 0 = none")->check(CLI::NonNegativeNumber)->capture_default_str();
-  app.add_option("-z,--blocking", a.blocking, "0: wait once, after all iterations; 1: wait and barrier after each; 2: wait after each; 3: wait and barrier after all")
-      ->check(CLI::Range(0, 3))->capture_default_str();
-  app.add_option("-y,--stream_null", a.null_stream, "1: use the communicator's own stream")->check(flag01)->capture_default_str();
-  app.add_option("-T,--timeout", a.timeout, "Seconds per row, after which the test is ended; 0 = the library's deadlines only")->check(CLI::NonNegativeNumber)->capture_default_str();
-  app.add_option("-C,--report_cputime", a.cpu_time, "1: report the time to enqueue instead of the time to complete")->capture_default_str();
+  app.add_option("-z,--blocking", a.blocking,
+                 "0: wait once, after all iterations; 1: wait and barrier after each; 2: wait after each; 3: wait and barrier "
+                 "after all")
+      ->check(CLI::Range(0, 3))
+      ->capture_default_str();
+  app.add_option("-y,--stream_null", a.null_stream, "1: use the communicator's own stream")
+      ->check(flag01)
+      ->capture_default_str();
+  app.add_option("-T,--timeout", a.timeout, "Seconds per row, after which the test is ended; 0 = the library's deadlines only")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("-C,--report_cputime", a.cpu_time, "1: report the time to enqueue instead of the time to complete")
+      ->capture_default_str();
   app.add_option("-S,--report_timestamps", a.timestamps, "1: end each row with the time of day")->capture_default_str();
   app.add_option("-M,--memory", a.memory, "1: report the library's memory and descriptors")->capture_default_str();
   app.add_option("-J,--output_file", a.json, "Also write the results to this file, as JSON");
-  app.add_option("-a,--average", a.average, "Times over ranks: 0 rank 0, 1 average, 2 min, 3 max")->check(CLI::Range(0, 3))->capture_default_str();
-  app.add_option("-R,--local_register", a.local_register, "1: buffers come from tuttiMemAlloc; 2 (windows) is not offered")->check(CLI::Range(0, 2))->capture_default_str();
-  app.add_option("-u,--unalign", a.unalign, "Start buffers this many elements past an aligned address")->check(CLI::Range(0, 4096))->capture_default_str();
-  app.add_option("-I,--per_iter_timing", a.per_iter, "1: time each iteration by itself (waits after each); adds i_min i_max i_p99 i_cv%")->capture_default_str();
-  app.add_option("-K,--per_iter_skip", a.skip, "Leave the first iterations out of -I's statistics")->check(CLI::NonNegativeNumber)->capture_default_str();
-  app.add_flag("--explain", a.explain, "End each row with algorithm/protocol, channels, slot x depth, transport and, measured as with -I, percentiles in us");
+  app.add_option("-a,--average", a.average, "Times over ranks: 0 rank 0, 1 average, 2 min, 3 max")
+      ->check(CLI::Range(0, 3))
+      ->capture_default_str();
+  app.add_option("-R,--local_register", a.local_register, "1: buffers come from tuttiMemAlloc; 2 (windows) is not offered")
+      ->check(CLI::Range(0, 2))
+      ->capture_default_str();
+  app.add_option("-u,--unalign", a.unalign, "Start buffers this many elements past an aligned address")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  app.add_option("-I,--per_iter_timing", a.per_iter,
+                 "1: time each iteration by itself (waits after each); adds i_min i_max i_p99 i_cv%")
+      ->capture_default_str();
+  app.add_option("-K,--per_iter_skip", a.skip, "Leave the first iterations out of -I's statistics")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_flag(
+      "--explain", a.explain,
+      "End each row with algorithm/protocol, channels, slot x depth, transport and, measured as with -I, percentiles in us");
   app.add_option("-G,--cudagraph", g.graph, "Only 0: host operations cannot be captured")->capture_default_str();
-  app.add_option("-x,--cta_policy", g.cta_policy, "Accepted, without effect on hosts")->check(CLI::Range(0, 2))->capture_default_str();
+  app.add_option("-x,--cta_policy", g.cta_policy, "Accepted, without effect on hosts")
+      ->check(CLI::Range(0, 2))
+      ->capture_default_str();
   app.add_option("-D,--device_implementation", g.device_impl, "Only 0: there are no device kernels")->capture_default_str();
   app.add_option("-V,--device_cta_count", g.device_ctas, "Accepted, without effect on hosts")->capture_default_str();
 }
 
 Status finish(Args &a, const Texts &t, const GpuOnly &g) {
-  TUTTI_ASSIGN(min, parse_size(t.min));
-  TUTTI_ASSIGN(max, parse_size(t.max));
-  TUTTI_ASSIGN(step, parse_size(t.step));
+  TUTTI_ASSIGN(min, size_option("-b", t.min));
+  TUTTI_ASSIGN(max, size_option("-e", t.max));
+  TUTTI_ASSIGN(step, size_option("-i", t.step));
   TUTTI_ASSIGN(ops, parse_ops(t.op));
   TUTTI_ASSIGN(types, parse_types(t.type));
   a.min_bytes = min, a.max_bytes = max, a.step_bytes = step;
   a.ops = ops, a.types = types;
   if (min > max) return fail(Code::invalid_argument, "-b {} is larger than -e {}", t.min, t.max);
   if (step == 0 && a.factor == 0 && min != max) return fail(Code::invalid_argument, "-i 0 never reaches -e {}", t.max);
-  if (a.factor != 0 && min == 0 && max > 0) return fail(Code::invalid_argument, "-b 0 times any factor never reaches -e {}; use -i", t.max);
-  if (t.root == "all") a.root = -1;
+  if (a.factor != 0 && min == 0 && max > 0)
+    return fail(Code::invalid_argument, "-b 0 times any factor never reaches -e {}; use -i", t.max);
+  if (t.root == "all")
+    a.root = -1;
   else {
-    TUTTI_ASSIGN(root, parse_size(t.root));
+    TUTTI_ASSIGN(root, size_option("-r", t.root));
     a.root = static_cast<int>(root);
   }
-  if (a.gpus != 1) return fail(Code::invalid_argument, "-g {}: this version has no devices; use -t {} or --ranks {} for more ranks", a.gpus, a.gpus, a.gpus);
+  if (a.gpus != 1)
+    return fail(Code::invalid_argument, "-g {}: this version has no devices; use -t {} or --ranks {} for more ranks", a.gpus,
+                a.gpus, a.gpus);
   if (g.graph != 0) return fail(Code::invalid_argument, "-G {}: host operations cannot be captured in a graph", g.graph);
-  if (g.device_impl != 0) return fail(Code::invalid_argument, "-D {}: there are no device kernels to choose from", g.device_impl);
+  if (g.device_impl != 0)
+    return fail(Code::invalid_argument, "-D {}: there are no device kernels to choose from", g.device_impl);
   if (a.local_register == 2) return fail(Code::invalid_argument, "-R 2: this version has no symmetric windows; use -R 1");
-  if ((a.per_iter || a.explain) && a.skip >= a.iters) return fail(Code::invalid_argument, "-K {} leaves nothing of -n {}", a.skip, a.iters);
-  if (a.cpu_time && a.blocking != 0) return fail(Code::invalid_argument, "-C 1 needs -z 0: with -z {} the time to enqueue includes waiting", a.blocking);
+  if ((a.per_iter || a.explain) && a.skip >= a.iters)
+    return fail(Code::invalid_argument, "-K {} leaves nothing of -n {}", a.skip, a.iters);
+  if (a.cpu_time && a.blocking != 0)
+    return fail(Code::invalid_argument, "-C 1 needs -z 0: with -z {} the time to enqueue includes waiting", a.blocking);
   return {};
 }
 
 } // namespace
 
-const char *type_name(tuttiDataType_t type) { return kTypes[type].name; }
-size_t type_bytes(tuttiDataType_t type) { return kTypes[type].bytes; }
-const char *op_name(int op) { return op < 0 ? "none" : kOps[op]; }
+const char *type_name(tuttiDataType_t type) {
+  return kTypes[type].name;
+}
+size_t type_bytes(tuttiDataType_t type) {
+  return kTypes[type].bytes;
+}
+const char *op_name(int op) {
+  return op < 0 ? "none" : kOps[op];
+}
 
 Parsed parse_args(int argc, char **argv, Args *args) {
   CLI::App app{kAbout, "tutti perf"};
@@ -157,8 +219,10 @@ Parsed parse_args(int argc, char **argv, Args *args) {
 std::vector<std::string> rank_words(const Args &args) {
   std::vector<std::string> out{own_path(), "perf"};
   for (size_t i = 1; i < args.words.size(); i++) {
-    if (args.words[i] == "--ranks") i++;
-    else if (!args.words[i].starts_with("--ranks=")) out.push_back(args.words[i]);
+    if (args.words[i] == "--ranks")
+      i++;
+    else if (!args.words[i].starts_with("--ranks="))
+      out.push_back(args.words[i]);
   }
   return out;
 }

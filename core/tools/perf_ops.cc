@@ -15,7 +15,9 @@ uint64_t part(uint64_t elements, size_t bytes, int nranks) {
   const uint64_t each = elements / static_cast<uint64_t>(nranks), unit = 16 / bytes;
   return each >= unit ? each / unit * unit : each;
 }
-uint64_t u(int v) { return static_cast<uint64_t>(v); }
+uint64_t u(int v) {
+  return static_cast<uint64_t>(v);
+}
 
 Shape whole(uint64_t n, int rank) {
   Shape s;
@@ -101,7 +103,9 @@ Shape sendrecv(uint64_t n, size_t, int rank, int nranks, int) {
   s.result = {{0, n, (rank + nranks - 1) % nranks, 0}};
   return s;
 }
-Shape barrier(uint64_t, size_t, int, int, int) { return {}; }
+Shape barrier(uint64_t, size_t, int, int, int) {
+  return {};
+}
 
 // ---- alltoallv: relative weights of all pairs, from a file or from a spread ----
 struct Weights {
@@ -167,20 +171,38 @@ Shape alltoallv(uint64_t n, size_t, int rank, int nranks, int) {
 }
 
 // ---- the calls ----
-tuttiResult_t run_all_reduce(const Call &c) { return tuttiAllReduce(c.send, c.recv, c.shape->param, c.type, c.op, c.comm, c.stream); }
-tuttiResult_t run_reduce(const Call &c) { return tuttiReduce(c.send, c.recv, c.shape->param, c.type, c.op, c.root, c.comm, c.stream); }
-tuttiResult_t run_broadcast(const Call &c) { return tuttiBroadcast(c.send, c.recv, c.shape->param, c.type, c.root, c.comm, c.stream); }
-tuttiResult_t run_all_gather(const Call &c) { return tuttiAllGather(c.send, c.recv, c.shape->param, c.type, c.comm, c.stream); }
-tuttiResult_t run_reduce_scatter(const Call &c) { return tuttiReduceScatter(c.send, c.recv, c.shape->param, c.type, c.op, c.comm, c.stream); }
-tuttiResult_t run_gather(const Call &c) { return tuttiGather(c.send, c.recv, c.shape->param, c.type, c.root, c.comm, c.stream); }
-tuttiResult_t run_scatter(const Call &c) { return tuttiScatter(c.send, c.recv, c.shape->param, c.type, c.root, c.comm, c.stream); }
-tuttiResult_t run_alltoall(const Call &c) { return tuttiAlltoAll(c.send, c.recv, c.shape->param, c.type, c.comm, c.stream); }
+tuttiResult_t run_all_reduce(const Call &c) {
+  return tuttiAllReduce(c.send, c.recv, c.shape->param, c.type, c.op, c.comm, c.stream);
+}
+tuttiResult_t run_reduce(const Call &c) {
+  return tuttiReduce(c.send, c.recv, c.shape->param, c.type, c.op, c.root, c.comm, c.stream);
+}
+tuttiResult_t run_broadcast(const Call &c) {
+  return tuttiBroadcast(c.send, c.recv, c.shape->param, c.type, c.root, c.comm, c.stream);
+}
+tuttiResult_t run_all_gather(const Call &c) {
+  return tuttiAllGather(c.send, c.recv, c.shape->param, c.type, c.comm, c.stream);
+}
+tuttiResult_t run_reduce_scatter(const Call &c) {
+  return tuttiReduceScatter(c.send, c.recv, c.shape->param, c.type, c.op, c.comm, c.stream);
+}
+tuttiResult_t run_gather(const Call &c) {
+  return tuttiGather(c.send, c.recv, c.shape->param, c.type, c.root, c.comm, c.stream);
+}
+tuttiResult_t run_scatter(const Call &c) {
+  return tuttiScatter(c.send, c.recv, c.shape->param, c.type, c.root, c.comm, c.stream);
+}
+tuttiResult_t run_alltoall(const Call &c) {
+  return tuttiAlltoAll(c.send, c.recv, c.shape->param, c.type, c.comm, c.stream);
+}
 tuttiResult_t run_alltoallv(const Call &c) {
   const Shape &s = *c.shape;
-  return tuttiAlltoAllV(c.send, s.send_counts.data(), s.send_at_peer.data(), c.recv, s.recv_counts.data(), s.recv_at_peer.data(),
-                        c.type, c.comm, c.stream);
+  return tuttiAlltoAllV(c.send, s.send_counts.data(), s.send_at_peer.data(), c.recv, s.recv_counts.data(),
+                        s.recv_at_peer.data(), c.type, c.comm, c.stream);
 }
-tuttiResult_t run_barrier(const Call &c) { return tuttiBarrier(c.comm, c.stream); }
+tuttiResult_t run_barrier(const Call &c) {
+  return tuttiBarrier(c.comm, c.stream);
+}
 
 // A group is closed even when a call in it failed; the first error counts.
 tuttiResult_t exchange(const void *send, int to, void *recv, int from, uint64_t n, const Call &c) {
@@ -207,9 +229,15 @@ tuttiResult_t run_hypercube(const Call &c) {
   return tuttiSuccess;
 }
 
-double one(int) { return 1; }
-double others(int n) { return static_cast<double>(n - 1) / n; }
-double twice_others(int n) { return 2 * others(n); }
+double one(int) {
+  return 1;
+}
+double others(int n) {
+  return static_cast<double>(n - 1) / n;
+}
+double twice_others(int n) {
+  return 2 * others(n);
+}
 
 //                        name, reduces, root, in place, data, shape, run, factor, power of two
 constexpr Operation kOperations[] = {
@@ -284,8 +312,8 @@ std::string alltoallv_summary(uint64_t elements, size_t bytes, int nranks) {
   const auto m = count_matrix(elements, nranks);
   uint64_t total = 0, least = UINT64_MAX, most = 0;
   for (uint64_t c : m) total += c, least = std::min(least, c), most = std::max(most, c);
-  return fmt::format("# alltoallv: {} bytes in all, {} to {} bytes per pair, busiest rank {} bytes", total * bytes, least * bytes,
-                     most * bytes, busiest_rank(m, nranks) * bytes);
+  return fmt::format("# alltoallv: {} bytes in all, {} to {} bytes per pair, busiest rank {} bytes", total * bytes,
+                     least * bytes, most * bytes, busiest_rank(m, nranks) * bytes);
 }
 
 } // namespace tutti::tools::perf

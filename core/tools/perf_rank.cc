@@ -14,11 +14,13 @@ namespace tutti::tools::perf {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
-constexpr size_t kGuard = 64;         // bytes behind a result that must stay as they were
+constexpr size_t kGuard = 64; // bytes behind a result that must stay as they were
 constexpr char kPoison = '\x5a';
 constexpr uint64_t kCheckElements = 64 * 1024; // verified at a time
 
-double seconds_since(SteadyClock::time_point t) { return std::chrono::duration<double>(SteadyClock::now() - t).count(); }
+double seconds_since(SteadyClock::time_point t) {
+  return std::chrono::duration<double>(SteadyClock::now() - t).count();
+}
 
 // The color of a rank from NCCL_TESTS_SPLIT or NCCL_TESTS_SPLIT_MASK; 0 for all when neither is set.
 Result<int> split_color(int rank) {
@@ -29,12 +31,17 @@ Result<int> split_color(int rank) {
   const auto bad = [&] {
     return fail(Code::invalid_argument, "NCCL_TESTS_SPLIT=\"{}\": AND, OR, MOD or DIV (or & | % /) and a number", text);
   };
-  static constexpr struct { std::string_view word; char symbol; } kOps[] = {{"AND", '&'}, {"OR", '|'}, {"MOD", '%'}, {"DIV", '/'}};
+  static constexpr struct {
+    std::string_view word;
+    char symbol;
+  } kOps[] = {{"AND", '&'}, {"OR", '|'}, {"MOD", '%'}, {"DIV", '/'}};
   std::string_view rest(text);
   char op = 0;
   for (const auto &o : kOps) {
-    if (rest.starts_with(o.word)) op = o.symbol, rest.remove_prefix(o.word.size());
-    else if (rest.starts_with(o.symbol)) op = o.symbol, rest.remove_prefix(1);
+    if (rest.starts_with(o.word))
+      op = o.symbol, rest.remove_prefix(o.word.size());
+    else if (rest.starts_with(o.symbol))
+      op = o.symbol, rest.remove_prefix(1);
     if (op) break;
   }
   while (rest.starts_with(' ')) rest.remove_prefix(1);
@@ -110,15 +117,18 @@ void require(tuttiResult_t result, tuttiComm_t comm, std::string_view doing) {
 
 Buffer::Buffer(size_t bytes, bool from_library) : from_library_(from_library) {
   void *p = nullptr;
-  if (from_library) require(tuttiMemAlloc(&p, bytes), nullptr, "allocating buffers");
+  if (from_library)
+    require(tuttiMemAlloc(&p, bytes), nullptr, "allocating buffers");
   else if (!(p = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)))
     throw Failure{fmt::format("cannot allocate a buffer of {} bytes; ask for smaller sizes with -e", bytes)};
   start_ = static_cast<char *>(p);
   std::memset(start_, 0, bytes); // every page exists before anything is timed
 }
 Buffer::~Buffer() {
-  if (from_library_) (void)tuttiMemFree(start_);
-  else std::free(start_);
+  if (from_library_)
+    (void)tuttiMemFree(start_);
+  else
+    std::free(start_);
 }
 
 Rank::~Rank() {
@@ -139,7 +149,8 @@ template <class T> std::vector<T> Rank::gather_values(const T &mine) {
 }
 
 void Rank::wait() {
-  require(stream_ ? tuttiStreamSynchronize(stream_) : tuttiCommSynchronize(comm_), comm_, fmt::format("waiting for {}", args_.op));
+  require(stream_ ? tuttiStreamSynchronize(stream_) : tuttiCommSynchronize(comm_), comm_,
+          fmt::format("waiting for {}", args_.op));
 }
 void Rank::barrier() {
   require(tuttiBarrier(world_, stream_), world_, "in a barrier");
@@ -150,7 +161,7 @@ void Rank::split_groups() {
   comm_ = world_;
   group_rank_ = rank_, group_size_ = nranks_;
   const auto color = split_color(rank_);
-  if (!color.ok()) throw Failure{color.status().error().line()};
+  if (!color.ok()) throw Failure{color.status().error().line(), true};
   group_ = color.value();
   const auto colors = gather_values(group_);
   if (std::all_of(colors.begin(), colors.end(), [&](int c) { return c == group_; })) return;
@@ -182,13 +193,29 @@ std::vector<Device> Rank::gather_devices() {
 
 void Rank::make_premul(tuttiDataType_t type) {
   const int factor = static_cast<int>(data::premul_scalar(group_rank_));
-  union { int8_t i8; int32_t i32; int64_t i64; uint16_t bits; float f; double d; } scalar{};
+  union {
+    int8_t i8;
+    int32_t i32;
+    int64_t i64;
+    uint16_t bits;
+    float f;
+    double d;
+  } scalar{};
   switch (type) {
-  case tuttiFloat32: scalar.f = static_cast<float>(factor); break;
-  case tuttiFloat64: scalar.d = factor; break;
-  case tuttiFloat16: scalar.bits = factor == 1 ? 0x3c00 : 0x4000; break;
-  case tuttiBfloat16: scalar.bits = factor == 1 ? 0x3f80 : 0x4000; break;
-  default: scalar.i64 = factor; // little-endian: the low bytes serve every integer type
+  case tuttiFloat32:
+    scalar.f = static_cast<float>(factor);
+    break;
+  case tuttiFloat64:
+    scalar.d = factor;
+    break;
+  case tuttiFloat16:
+    scalar.bits = factor == 1 ? 0x3c00 : 0x4000;
+    break;
+  case tuttiBfloat16:
+    scalar.bits = factor == 1 ? 0x3f80 : 0x4000;
+    break;
+  default:
+    scalar.i64 = factor; // little-endian: the low bytes serve every integer type
   }
   require(tuttiRedOpCreatePreMulSum(&premul_, &scalar, type, comm_), comm_, "creating the pre-multiplied sum");
 }
@@ -235,9 +262,15 @@ void Rank::time_loop(const Call &call, Timing *timing) {
   if (args_.blocking == 3) barrier();
   const auto times = gather_values(total / args_.iters / args_.agg);
   switch (args_.average) {
-  case 0: timing->seconds = times[0]; break;
-  case 2: timing->seconds = *std::min_element(times.begin(), times.end()); break;
-  case 3: timing->seconds = *std::max_element(times.begin(), times.end()); break;
+  case 0:
+    timing->seconds = times[0];
+    break;
+  case 2:
+    timing->seconds = *std::min_element(times.begin(), times.end());
+    break;
+  case 3:
+    timing->seconds = *std::max_element(times.begin(), times.end());
+    break;
   default:
     for (double t : times) timing->seconds += t / static_cast<double>(times.size());
   }
@@ -263,8 +296,7 @@ int64_t Rank::check(const Call &call, int op, uint64_t seed) {
   char *const recv = static_cast<char *>(call.recv), *const send = static_cast<char *>(const_cast<void *>(call.send));
   std::memset(recv_->at(0), kPoison, capacity_);
   if (!call.in_place) std::memset(send_->at(0), kPoison, capacity_);
-  for (const Piece &p : s.input)
-    data::input(send + p.at * bytes, p.n, call.type, data_op, group_size_, p.from, seed, p.first);
+  for (const Piece &p : s.input) data::input(send + p.at * bytes, p.n, call.type, data_op, group_size_, p.from, seed, p.first);
   const uint64_t before = call.in_place ? 0 : checksum(send, s.send * bytes);
   barrier();
   require(op_.run(call), comm_, fmt::format("starting {}", args_.op));
@@ -275,9 +307,12 @@ int64_t Rank::check(const Call &call, int op, uint64_t seed) {
   for (const Piece &p : s.result)
     for (uint64_t done = 0; done < p.n; done += kCheckElements) {
       const uint64_t n = std::min(kCheckElements, p.n - done);
-      if (p.from < 0) data::expected(want.data(), n, call.type, data_op, group_size_, seed, p.first + done);
-      else data::input(want.data(), n, call.type, -1, group_size_, p.from, seed, p.first + done);
-      wrong += static_cast<int64_t>(data::mismatches(recv + (p.at + done) * bytes, want.data(), n, call.type, data_op, group_size_));
+      if (p.from < 0)
+        data::expected(want.data(), n, call.type, data_op, group_size_, seed, p.first + done);
+      else
+        data::input(want.data(), n, call.type, -1, group_size_, p.from, seed, p.first + done);
+      wrong +=
+          static_cast<int64_t>(data::mismatches(recv + (p.at + done) * bytes, want.data(), n, call.type, data_op, group_size_));
     }
   // Nothing but the result may have been written.
   const char *end = recv + s.recv * bytes, *last = recv_->at(capacity_);
@@ -355,7 +390,9 @@ void Rank::scan(tuttiDataType_t type, int op, int root, std::atomic<int64_t> &ro
 }
 
 void Rank::report_memory() {
-  struct { uint64_t bytes, fds; } mine{};
+  struct {
+    uint64_t bytes, fds;
+  } mine{};
   require(tuttiCommMemory(comm_, &mine.bytes, &mine.fds), comm_, "asking for memory");
   uint64_t bytes = 0, fds = 0;
   for (const auto &v : gather_values(mine)) bytes += v.bytes, fds += v.fds;
@@ -366,9 +403,9 @@ int Rank::run(std::atomic<int64_t> &row_started) {
   if (!args_.null_stream) require(tuttiStreamCreate(&stream_), world_, "creating a stream");
   split_groups();
   if (op_.power_of_two && !std::has_single_bit(static_cast<unsigned>(group_size_)))
-    throw Failure{fmt::format("{} needs a power of two ranks, not {}", args_.op, group_size_)};
-  if (args_.root >= group_size_) throw Failure{fmt::format("-r {}: there are only {} ranks", args_.root, group_size_)};
-  if (const Status s = load_alltoallv_settings(group_size_); !s.ok()) throw Failure{s.error().line()};
+    throw Failure{fmt::format("{} needs a power of two ranks, not {}", args_.op, group_size_), true};
+  if (args_.root >= group_size_) throw Failure{fmt::format("-r {}: there are only {} ranks", args_.root, group_size_), true};
+  if (const Status s = load_alltoallv_settings(group_size_); !s.ok()) throw Failure{s.error().line(), true};
   allocate();
   auto devices = gather_devices();
   if (rank_ == 0) {
@@ -381,7 +418,8 @@ int Rank::run(std::atomic<int64_t> &row_started) {
   for (int cycle = 0; args_.cycles == 0 || cycle < args_.cycles; cycle++)
     for (auto type : types)
       for (int op : ops)
-        for (int root = all_roots ? 0 : std::max(args_.root, 0), last = all_roots ? group_size_ - 1 : root; root <= last; root++)
+        for (int root = all_roots ? 0 : std::max(args_.root, 0), last = all_roots ? group_size_ - 1 : root; root <= last;
+             root++)
           scan(type, op, root, row_started);
   row_started = 0;
   if (args_.memory) report_memory();

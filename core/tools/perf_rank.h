@@ -10,6 +10,7 @@ namespace tutti::tools::perf {
 // Ends this rank's test; the text is for people.
 struct Failure {
   std::string text;
+  bool everywhere = false; // all ranks fail alike: one of them says so
 };
 // Throws Failure with the communicator's error line.
 void require(tuttiResult_t result, tuttiComm_t comm, std::string_view doing);
@@ -31,7 +32,8 @@ private:
 class Rank {
 public:
   Rank(const Args &args, int process, int processes, int rank, int nranks, tuttiComm_t world)
-      : args_(args), op_(*find_operation(args.op)), process_(process), processes_(processes), rank_(rank), nranks_(nranks), world_(world) {}
+      : args_(args), op_(*find_operation(args.op)), process_(process), processes_(processes), rank_(rank), nranks_(nranks),
+        world_(world) {}
   ~Rank();
   Rank(const Rank &) = delete;
   Rank &operator=(const Rank &) = delete;

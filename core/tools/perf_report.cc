@@ -25,13 +25,17 @@ std::string time_of_day(const char *format) {
   char text[64];
   return std::string(text, std::strftime(text, sizeof text, format, &parts));
 }
-std::string clock_text() { return time_of_day("%Y-%m-%d %H:%M:%S"); }
+std::string clock_text() {
+  return time_of_day("%Y-%m-%d %H:%M:%S");
+}
 
 std::string time_text(double seconds) { // about four digits
   const double us = seconds * 1e6;
   return us >= 10000 ? fmt::format("{:.0f}", us) : us >= 100 ? fmt::format("{:.1f}", us) : fmt::format("{:.2f}", us);
 }
-std::string wrong_text(const Timing &t) { return t.valid && t.wrong >= 0 ? fmt::format("{}", t.wrong) : "N/A"; }
+std::string wrong_text(const Timing &t) {
+  return t.valid && t.wrong >= 0 ? fmt::format("{}", t.wrong) : "N/A";
+}
 
 std::string placement(const Timing &t) {
   if (!t.valid) return fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", "N/A", "N/A", "N/A", "N/A");
@@ -59,8 +63,10 @@ std::string explained_columns(const Row &row) {
 
 nlohmann::json timing_json(const Timing &t, bool cpu_time) {
   nlohmann::json j{{cpu_time ? "cpu_time" : "time", t.seconds * 1e6}, {"alg_bw", t.alg_bw}, {"bus_bw", t.bus_bw}};
-  if (t.wrong >= 0) j["nwrong"] = t.wrong;
-  else j["nwrong"] = "N/A";
+  if (t.wrong >= 0)
+    j["nwrong"] = t.wrong;
+  else
+    j["nwrong"] = "N/A";
   return j;
 }
 nlohmann::json per_iter_json(const Timing &t) {
@@ -72,31 +78,45 @@ nlohmann::json per_iter_json(const Timing &t) {
   const Stats s = stats_of(t.per_iter);
   nlohmann::json processes = nlohmann::json::array();
   for (const auto &p : t.per_process) processes.push_back(us(p));
-  return {{"min_us", s.min * 1e6}, {"max_us", s.max * 1e6}, {"avg_us", s.avg * 1e6}, {"p50_us", s.p50 * 1e6},
-          {"p95_us", s.p95 * 1e6}, {"p99_us", s.p99 * 1e6}, {"stdev_us", s.stdev * 1e6}, {"cv_pct", s.cv},
+  return {{"min_us", s.min * 1e6},      {"max_us", s.max * 1e6},
+          {"avg_us", s.avg * 1e6},      {"p50_us", s.p50 * 1e6},
+          {"p95_us", s.p95 * 1e6},      {"p99_us", s.p99 * 1e6},
+          {"stdev_us", s.stdev * 1e6},  {"cv_pct", s.cv},
           {"times_us", us(t.per_iter)}, {"per_process_max_times_us", processes}};
 }
 nlohmann::json row_json(const Row &r, const Args &a) {
-  nlohmann::json j{{"size", r.bytes}, {"count", r.count}, {"type", type_name(r.type)}, {"redop", op_name(r.op)}, {"root", r.root}};
+  nlohmann::json j{
+      {"size", r.bytes}, {"count", r.count}, {"type", type_name(r.type)}, {"redop", op_name(r.op)}, {"root", r.root}};
   if (r.out.valid) j["out_of_place"] = timing_json(r.out, a.cpu_time);
   if (r.in.valid) j["in_place"] = timing_json(r.in, a.cpu_time);
   if (!r.out.per_iter.empty()) j["out_of_place_per_iter"] = per_iter_json(r.out);
   if (!r.in.per_iter.empty()) j["in_place_per_iter"] = per_iter_json(r.in);
   if (a.explain) {
     const Explained &e = r.explained;
-    j["explain"] = {{"algorithm", e.algo}, {"protocol", e.proto}, {"channels", e.channels}, {"slot_bytes", e.slot},
-                    {"depth", e.depth}, {"transport", e.transport}};
+    j["explain"] = {{"algorithm", e.algo},  {"protocol", e.proto}, {"channels", e.channels},
+                    {"slot_bytes", e.slot}, {"depth", e.depth},    {"transport", e.transport}};
   }
   return j;
 }
 
 nlohmann::json config_json(const Args &a) {
-  nlohmann::json j{{"nthreads", a.threads}, {"ngpus", a.gpus}, {"minimum_bytes", a.min_bytes}, {"maximum_bytes", a.max_bytes},
-                   {"warmup_iters", a.warmup}, {"iterations", a.iters}, {"aggregated_iterations", a.agg},
-                   {"validation", a.check}, {"graph", 0}, {"blocking_collectives", a.blocking},
-                   {"per_iter_timing", a.per_iter}, {"per_iter_skip", a.skip}, {"parallel_init", a.parallel_init}};
-  if (a.factor) j["step_factor"] = a.factor;
-  else j["step_bytes"] = a.step_bytes;
+  nlohmann::json j{{"nthreads", a.threads},
+                   {"ngpus", a.gpus},
+                   {"minimum_bytes", a.min_bytes},
+                   {"maximum_bytes", a.max_bytes},
+                   {"warmup_iters", a.warmup},
+                   {"iterations", a.iters},
+                   {"aggregated_iterations", a.agg},
+                   {"validation", a.check},
+                   {"graph", 0},
+                   {"blocking_collectives", a.blocking},
+                   {"per_iter_timing", a.per_iter},
+                   {"per_iter_skip", a.skip},
+                   {"parallel_init", a.parallel_init}};
+  if (a.factor)
+    j["step_factor"] = a.factor;
+  else
+    j["step_bytes"] = a.step_bytes;
   return j;
 }
 
@@ -105,7 +125,9 @@ double min_bandwidth() {
   return text ? std::atof(text) : -1;
 }
 
-bool on_terminal() { return isatty(STDERR_FILENO); }
+bool on_terminal() {
+  return isatty(STDERR_FILENO);
+}
 void clear_progress() {
   if (on_terminal()) fmt::print(stderr, "\r\033[K");
 }
@@ -128,7 +150,8 @@ Stats stats_of(std::vector<double> v) {
 }
 
 Report::Report(const Args &args, int nranks, int processes, std::vector<Device> devices)
-    : args_(args), nranks_(nranks), processes_(processes), devices_(std::move(devices)), start_time_(clock_text()), started_(now()) {}
+    : args_(args), nranks_(nranks), processes_(processes), devices_(std::move(devices)), start_time_(clock_text()),
+      started_(now()) {}
 
 void Report::header() const {
   const Args &a = args_;
@@ -143,7 +166,8 @@ void Report::header() const {
              a.threads, a.gpus, a.min_bytes, a.max_bytes, step, a.warmup, a.iters, a.agg, a.check, a.unalign);
   fmt::print("# Using devices\n");
   for (const Device &d : devices_)
-    fmt::print("#  Rank {:>2} Group {:>2} Pid {:>6} on {:>10} device {:>2} [host] {}\n", d.rank, d.group, d.pid, d.host, 0, d.cpu);
+    fmt::print("#  Rank {:>2} Group {:>2} Pid {:>6} on {:>10} device {:>2} [host] {}\n", d.rank, d.group, d.pid, d.host, 0,
+               d.cpu);
   fmt::print("#\n# {:>10}  {:>12}  {:>6}  {:>6}  {:>6}  {:^31}  {:^31}\n", "", "", "", "", "", "out-of-place", "in-place");
   std::string columns, units;
   for (int i = 0; i < 2; i++) {
@@ -176,7 +200,8 @@ void Report::row(const Row &row) {
     bandwidths_++;
     if (t->wrong > 0) wrong_ += static_cast<uint64_t>(t->wrong);
   }
-  std::string line = fmt::format("{:>12}  {:>12}  {:>6}  {:>6}  {:>6}", row.bytes, row.count, type_name(row.type), op_name(row.op), row.root);
+  std::string line =
+      fmt::format("{:>12}  {:>12}  {:>6}  {:>6}  {:>6}", row.bytes, row.count, type_name(row.type), op_name(row.op), row.root);
   line += placement(row.out) + placement(row.in);
   if (args_.per_iter) line += iteration_columns(row.out) + iteration_columns(row.in);
   if (args_.explain) line += explained_columns(row);
@@ -195,7 +220,8 @@ void Report::progress(const Row &next) const {
 }
 
 void Report::memory(uint64_t bytes, uint64_t fds) const {
-  fmt::print("# Library memory       : {:.1f} MiB in {} ranks, {} file descriptors\n", static_cast<double>(bytes) / (1 << 20), nranks_, fds);
+  fmt::print("# Library memory       : {:.1f} MiB in {} ranks, {} file descriptors\n", static_cast<double>(bytes) / (1 << 20),
+             nranks_, fds);
 }
 
 int Report::footer() {
@@ -220,19 +246,32 @@ void Report::write_json(const std::string &end_time, bool right, bool fast, doub
     env[std::string(text.substr(0, at))] = std::string(text.substr(at + 1));
   }
   for (const Device &d : devices_)
-    devices.push_back({{"rank", d.rank}, {"group", d.group}, {"pid", d.pid}, {"hostname", d.host}, {"device", 0},
-                       {"device_hex", "host"}, {"device_info", d.cpu}});
+    devices.push_back({{"rank", d.rank},
+                       {"group", d.group},
+                       {"pid", d.pid},
+                       {"hostname", d.host},
+                       {"device", 0},
+                       {"device_hex", "host"},
+                       {"device_info", d.cpu}});
   for (const Row &r : rows_) {
     results.push_back(row_json(r, args_));
     if (args_.timestamps) results.back()["timestamp"] = r.timestamp;
   }
   int library = 0;
   tuttiGetVersion(&library);
-  const nlohmann::json all{{"version", 3}, {"start_time", start_time_}, {"end_time", end_time}, {"args", args_.words}, {"env", env},
-                           {"nccl_version", library}, {"tutti_version", library}, {"config", config_json(args_)},
-                           {"devices", devices}, {"results", results},
+  const nlohmann::json all{{"version", 3},
+                           {"start_time", start_time_},
+                           {"end_time", end_time},
+                           {"args", args_.words},
+                           {"env", env},
+                           {"nccl_version", library},
+                           {"tutti_version", library},
+                           {"config", config_json(args_)},
+                           {"devices", devices},
+                           {"results", results},
                            {"out_of_bounds", {{"count", wrong_}, {"okay", right}}},
-                           {"average_bus_bandwidth", {{"bandwidth", average}, {"okay", fast}}}, {"errors", errors_}};
+                           {"average_bus_bandwidth", {{"bandwidth", average}, {"okay", fast}}},
+                           {"errors", errors_}};
   std::ofstream file(args_.json);
   file << all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   if (!file.flush()) fmt::print(stderr, "error: cannot write {}\n", args_.json);

@@ -1,33 +1,38 @@
 #include "bootstrap/bootstrap.h"
 #include "tools/cli.h"
-#include "tools/launch.h"
 #include "tools/job_id.h"
+#include "tools/launch.h"
 #include <algorithm>
 #include <CLI/CLI.hpp>
 
 namespace tutti::tools {
 
 int run_main(int argc, char **argv) {
-  CLI::App app{"Starts a program as several ranks on this host.\n"
-               "The ranks find each other through TUTTI_RANK, TUTTI_NRANKS, TUTTI_LOCAL_RANK, TUTTI_LOCAL_SIZE and TUTTI_COMM_ID\n"
-               "(tuttiCommInitFromEnv reads them). When a rank fails, the others get --grace seconds to report and end by\n"
-               "themselves, then SIGTERM, then SIGKILL. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on.\n"
-               "Rank 0 gets the standard input. Exit code: 0, or that of the rank that failed first (128 + signal if it was\n"
-               "killed), 124 after --timeout, 127 if the program cannot be started",
-               "tutti run"};
+  CLI::App app{
+      "Starts a program as several ranks on this host.\n"
+      "The ranks find each other through TUTTI_RANK, TUTTI_NRANKS, TUTTI_LOCAL_RANK, TUTTI_LOCAL_SIZE and TUTTI_COMM_ID\n"
+      "(tuttiCommInitFromEnv reads them). When a rank fails, the others get --grace seconds to report and end by\n"
+      "themselves, then SIGTERM, then SIGKILL. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on.\n"
+      "Rank 0 gets the standard input. Exit code: 0, or that of the rank that failed first (128 + signal if it was\n"
+      "killed), 124 after --timeout, 127 if the program cannot be started",
+      "tutti run"};
   app.set_help_flag("-h,--help", "Print this help and exit");
   LaunchSpec spec;
   app.add_option("-n,--ranks", spec.ranks, "Number of ranks")->required()->check(CLI::Range(1, 4096));
   app.add_option("--timeout", spec.timeout_s, "Seconds that the whole job may take; 0 = no limit")
-      ->check(CLI::NonNegativeNumber)->capture_default_str();
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--grace", spec.grace_s, "Seconds between the first failure and SIGTERM to the other ranks")
-      ->check(CLI::NonNegativeNumber)->capture_default_str();
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--kill-after", spec.kill_after_s, "Seconds between SIGTERM and SIGKILL")
-      ->check(CLI::NonNegativeNumber)->capture_default_str();
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_flag("--tag-output", spec.tag_output, "Start each line of output with \"[rank] \"");
   app.prefix_command(); // the first word that is no option starts the program
   app.footer("tutti run -n RANKS [OPTIONS] -- PROGRAM [ARGUMENTS]");
-  char **const end = argv + argc, **const split = std::find_if(argv, end, [](const char *a) { return std::string_view(a) == "--"; });
+  char **const end = argv + argc,
+               **const split = std::find_if(argv, end, [](const char *a) { return std::string_view(a) == "--"; });
   try {
     app.parse(static_cast<int>(split - argv), argv);
     spec.argv = split == end ? app.remaining() : std::vector<std::string>(split + 1, end);
@@ -40,10 +45,11 @@ int run_main(int argc, char **argv) {
     return kUsage;
   }
   if (const LauncherTrace trace = launcher_trace(); !trace.name.empty()) {
-    print_error(fmt::format("tutti run inside {}: {} is set, so this process is already one rank of a job, and every rank would "
-                            "start {} more; start the program directly under {} (tuttiCommInitFromEnv reads its environment), "
-                            "or unset {}",
-                            trace.name, trace.variable, spec.ranks, trace.name, trace.variable));
+    print_error(
+        fmt::format("tutti run inside {}: {} is set, so this process is already one rank of a job, and every rank would "
+                    "start {} more; start the program directly under {} (tuttiCommInitFromEnv reads its environment), "
+                    "or unset {}",
+                    trace.name, trace.variable, spec.ranks, trace.name, trace.variable));
     return kUsage;
   }
   spec.make_id = job_id_text;

@@ -1,0 +1,194 @@
+// `tutti info`: what this installation is, what it found, and where every setting comes from.
+#include "exec/kernels.h"
+#include "plugin/registry.h"
+#include "tools/cli.h"
+#include "tutti/tutti.h"
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/sysinfo.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+namespace tutti::tools {
+namespace {
+
+std::string first_line(const std::string &path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string amount(uint64_t bytes) {
+  if (bytes >= (1ull << 30)) return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1ull << 30));
+  if (bytes >= (1ull << 20)) return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1ull << 20));
+  return fmt::format("{:.0f} KiB", static_cast<double>(bytes) / 1024);
+}
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
+  return "unknown";
+}
+
+void print_host() {
+  utsname name{};
+  uname(&name);
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  const int usable = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : -1;
+  struct sysinfo memory {};
+  sysinfo(&memory);
+  fmt::print("host\n  name        {}\n  system      {} {} {}\n", name.nodename, name.sysname, name.release, name.machine);
+  fmt::print("  processor   {}, {} cores usable of {}\n", cpu_model(), usable, sysconf(_SC_NPROCESSORS_ONLN));
+  const std::string l3 = first_line("/sys/devices/system/cpu/cpu0/cache/index3/size");
+  const std::string nodes = first_line("/sys/devices/system/node/online");
+  fmt::print("  caches      L3 {}; NUMA nodes {}\n", l3.empty() ? "unknown" : l3, nodes.empty() ? "unknown" : nodes);
+  fmt::print("  memory      {}, {} free", amount(uint64_t{memory.totalram} * memory.mem_unit),
+             amount(uint64_t{memory.freeram} * memory.mem_unit));
+  const std::string limit = first_line("/sys/fs/cgroup/memory.max");
+  if (!limit.empty() && limit != "max") fmt::print(", container limit {}", amount(std::strtoull(limit.c_str(), nullptr, 10)));
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  fmt::print("; pages of {}\n", amount(static_cast<uint64_t>(sysconf(_SC_PAGESIZE))));
+  fmt::print("  descriptors {} (ulimit -n)\n", files.rlim_cur);
+  struct statvfs shm {};
+  if (statvfs("/dev/shm", &shm) == 0)
+    fmt::print("  /dev/shm    {}, {} free (not needed: memory is shared through file descriptors)\n",
+               amount(uint64_t{shm.f_blocks} * shm.f_frsize), amount(uint64_t{shm.f_bavail} * shm.f_frsize));
+  else
+    fmt::print("  /dev/shm    absent (not needed: memory is shared through file descriptors)\n");
+}
+
+void print_setting(std::string_view key, const Setting &s, bool is_default) {
+  fmt::print("  {:<28} {:<20} {}\n", key, s.text.empty() ? "\"\"" : s.text, is_default ? "default" : s.origin);
+}
+
+void print_options(const Plugin &p) {
+  for (const tutti_option *o = p.desc->options; o && o->key; o++) {
+    const auto at = p.settings.find(o->key);
+    if (at == p.settings.end()) continue;
+    fmt::print("      {:<22} {:<14} {:<10} {}\n", o->key, at->second.text.empty() ? "\"\"" : at->second.text, at->second.origin,
+               o->help);
+  }
+}
+
+void print_plugins(const Registry &registry) {
+  fmt::print("plugins loaded\n");
+  for (const auto &p : registry.plugins()) {
+    const tutti_plugin_desc &d = *p->desc;
+    std::string ifaces;
+    for (const char *const *i = d.ifaces; i && *i; i++) ifaces += fmt::format("{}{}", ifaces.empty() ? "" : " ", *i);
+    fmt::print("  {:<14} {:<8} {}  ABI {}.{}  {}\n", d.name, d.version, ifaces, d.abi_major, d.abi_minor, d.summary);
+    fmt::print("      from {}  ({}, {})\n", p->path.empty() ? "this program" : p->path, d.vendor, d.license);
+    print_options(*p);
+  }
+  if (registry.plugins().empty()) fmt::print("  none\n");
+  fmt::print("plugin directories\n");
+  for (const auto &dir : registry.directories()) fmt::print("  {}\n", dir);
+  if (registry.skipped().empty()) return;
+  fmt::print("files not loaded\n");
+  for (const auto &s : registry.skipped()) fmt::print("  {}: {}\n", s.path, s.reason);
+}
+
+std::string device_text(const tutti_net_dev &d) {
+  std::string out = d.speed_mbps ? fmt::format("{} Mbit/s", d.speed_mbps) : "speed unknown";
+  out += d.numa_node >= 0 ? fmt::format(", NUMA node {}", d.numa_node) : ", NUMA node unknown";
+  if (d.flags & TUTTI_NET_LOOPBACK) out += ", this host only";
+  if (d.rail >= 0) out += fmt::format(", rail {}", d.rail);
+  if (d.pci[0]) out += fmt::format(", {}", d.pci);
+  return out;
+}
+
+void print_devices(const Registry &registry) {
+  fmt::print("network devices\n");
+  int shown = 0;
+  for (const auto &net : registry.all<tutti_net_v1>(TUTTI_NET)) {
+    uint32_t count = 0;
+    if (const tutti_status s = net.table->device_count(net.plugin->state, &count); s < 0) {
+      fmt::print("  {}: {}\n", net.table->name, plugin_error(*net.plugin, s, "listing devices").error().line());
+      continue;
+    }
+    for (uint32_t i = 0; i < count; i++, shown++) {
+      tutti_net_dev dev{};
+      dev.struct_size = sizeof dev;
+      const tutti_status s = net.table->device_info(net.plugin->state, i, &dev);
+      if (s < 0)
+        fmt::print("  {} {}: {}\n", net.table->name, i, plugin_error(*net.plugin, s, "describing a device").error().line());
+      else
+        fmt::print("  {:<8} {:<12} {}\n", net.table->name, dev.name, device_text(dev));
+    }
+  }
+  if (shown == 0) fmt::print("  none\n");
+}
+
+int print_config(const Config &config, bool all) {
+  int shown = 0;
+  for (const auto &[option, setting] : config.all()) {
+    if (!all && config.is_default(option->key)) continue;
+    print_setting(option->key, *setting, config.is_default(option->key));
+    shown++;
+  }
+  return shown;
+}
+
+int print_all(const Config &config) {
+  int library = 0;
+  tuttiGetVersion(&library);
+  fmt::print("tutti\n  version     {}.{}.{}, plugin ABI {}.{}\n  kernels     {}\n  program     {}\n", library / 10000,
+             library / 100 % 100, library % 100, TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, simd_target(), own_path());
+  print_host();
+  fmt::print("settings that are not the default (tutti info config shows all)\n");
+  if (print_config(config, false) == 0) fmt::print("  none\n");
+  const auto registry = Registry::process();
+  if (!registry.ok()) {
+    std::fflush(stdout);
+    print_error(registry.status().error().line());
+    return kFailed;
+  }
+  print_plugins(**registry);
+  print_devices(**registry);
+  return kOk;
+}
+
+} // namespace
+
+int info_main(int argc, char **argv) {
+  CLI::App app{
+      "Shows version, host, plugins loaded (path, version, interfaces, options), files not loaded with the reason, network\n"
+      "devices, and settings with their origin",
+      "tutti info"};
+  app.set_help_flag("-h,--help", "Print this help and exit");
+  std::string topic;
+  app.add_option("topic", topic, "config: every setting with its value and origin, and nothing else; plugins; devices; host")
+      ->check(CLI::IsMember({"config", "plugins", "devices", "host"}));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError &e) {
+    return e.get_exit_code() == 0 ? app.exit(e) : (app.exit(e), kUsage);
+  }
+  if (topic == "host") return print_host(), kOk;
+  const auto config = Config::process();
+  if (!config.ok()) {
+    print_error(config.status().error().line());
+    return kFailed;
+  }
+  if (topic.empty()) return print_all(**config);
+  if (topic == "config") return print_config(**config, true), kOk;
+  const auto registry = Registry::process();
+  if (!registry.ok()) {
+    print_error(registry.status().error().line());
+    return kFailed;
+  }
+  if (topic == "plugins")
+    print_plugins(**registry);
+  else
+    print_devices(**registry);
+  return kOk;
+}
+
+} // namespace tutti::tools
