@@ -1,0 +1,46 @@
+#!/bin/bash
+# Folders of core/ include only folders below them; plugins include only the plugin API and their own files.
+set -u
+cd "$1" || exit 2
+bad=0
+declare -A below=(
+  [base]="base" [log]="base log" [config]="base log config" [plugin]="base log config plugin"
+  [bootstrap]="base log config bootstrap"
+  [topology]="base log config plugin bootstrap topology" [plan]="base log config plugin plan"
+  [transport]="base log config plugin bootstrap topology plan transport"
+  [device]="base log config plugin device"
+  [exec]="base log config plugin bootstrap topology plan transport device exec"
+  [comm]="base log config plugin bootstrap topology plan transport device exec comm"
+  [tools]="base log config plugin bootstrap topology plan transport device exec comm tools"
+)
+for dir in core/*/; do
+  folder=$(basename "$dir")
+  [ "$folder" = include ] && continue
+  allowed=${below[$folder]:-}
+  if [ -z "$allowed" ]; then echo "core/$folder: not in the list of folders (tests/rules/include_direction.sh)"; bad=1; continue; fi
+  while IFS=: read -r file line text; do
+    target=$(sed -E 's/.*"([a-z]+)\/.*/\1/' <<<"$text")
+    [[ " $allowed tutti " == *" $target "* ]] && continue
+    [ -d "core/$target" ] && { echo "$file:$line: core/$folder must not include core/$target"; bad=1; }
+  done < <(grep -rnE '^#include "[a-z]+/' "$dir" --include='*.h' --include='*.cc' --include='*.hpp')
+done
+while IFS=: read -r file line text; do
+  header=$(sed -E 's/.*"([^"]+)".*/\1/' <<<"$text")
+  [[ $header == tutti/plugin/* || $header == tutti/cxx/* || $header == */cxx/* ]] && continue
+  [ -e "$(dirname "$file")/$header" ] && [[ $header != ../* ]] && continue
+  first=${header%%/*}
+  if [ -d "core/$first" ] || [ "$first" = tutti ] || [[ $header == ../* ]]; then
+    [ -e "plugin-api/include/$header" ] || [ -e "plugin-api/cxx/$header" ] && continue
+    echo "$file:$line: a plugin includes only plugin-api headers, not $header"; bad=1
+  fi
+done < <(grep -rnE '^#include "' plugins --include='*.h' --include='*.cc' --include='*.c' --include='*.hpp')
+# Outside libraries stay behind one folder each.
+while read -r folder pattern; do
+  hits=$(grep -rlE "^#include <$pattern" core --include='*.h' --include='*.cc' | grep -v "^core/$folder/" || true)
+  [ -n "$hits" ] && { echo "only core/$folder may include <$pattern: $hits"; bad=1; }
+done <<'LIST'
+log spdlog/
+config toml
+plugin boost/dll
+LIST
+exit $bad
