@@ -8,6 +8,7 @@
 #include "plan/chunks.h"
 #include "plan/plan.h"
 #include "plugin/registry.h"
+#include "transport/link_class.h"
 #include <atomic>
 #include <memory>
 #include <string>
@@ -22,8 +23,6 @@ struct Selection {
   uint32_t depth = 0;      // slots per link; power of two, >= 2
   uint32_t flags = 0;      // TUTTI_CAND_*
 };
-
-enum class LinkClass : uint8_t { local = TUTTI_LINK_CLASS_LOCAL, shm = TUTTI_LINK_CLASS_SHM, net = TUTTI_LINK_CLASS_NET };
 
 // The call as the user made it, for signatures and messages.
 struct CallInfo {

@@ -1,0 +1,342 @@
+#include "exec/bind.h"
+#include "base/types.h"
+#include "exec/kernels.h"
+#include <algorithm>
+#include <set>
+
+namespace tutti {
+namespace {
+
+constexpr uint32_t kDefaultWindow = 4; // slices in flight when a plan with scratch leaves the choice
+constexpr uint32_t kUnlimited = ~0u;
+constexpr uint32_t kReductionOps = TUTTI_STEP_REDUCE | TUTTI_STEP_PREOP | TUTTI_STEP_POSTOP;
+
+uint64_t text_hash(std::string_view text) {
+  uint64_t h = 0xcbf2'9ce4'8422'2325ull;
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100'0000'01b3ull;
+  return h;
+}
+
+class Binder {
+public:
+  Binder(Transport &transport, Bound &bound) : transport_(transport), b_(bound), plan_(*bound.plan), sel_(bound.selection) {}
+
+  Status run() {
+    TUTTI_TRY(check());
+    TUTTI_TRY(resolve_ops());
+    b_.lanes.resize(plan_.lanes.size());
+    b_.geo.resize(size_t(2) * b_.groups);
+    uint64_t tmp = 0;
+    std::vector<uint64_t> tmp_at(b_.lanes.size());
+    for (uint32_t i = 0; i < b_.lanes.size(); i++) {
+      TUTTI_TRY(bind_lane(i));
+      tmp_at[i] = tmp;
+      tmp += tmp_bytes(b_.lanes[i]);
+    }
+    TUTTI_TRY(allocate(tmp));
+    for (uint32_t i = 0; i < b_.lanes.size(); i++) b_.lanes[i].tmp = b_.tmp.get() ? aligned(b_.tmp.get()) + tmp_at[i] : nullptr;
+    return {};
+  }
+
+private:
+  std::string where(uint32_t lane) const { return fmt::format("plan {} lane {}", plan_.algo, lane); }
+  static uint8_t *aligned(uint8_t *p) { return reinterpret_cast<uint8_t *>(align_up(reinterpret_cast<uintptr_t>(p), 64)); }
+  tutti_kernel kernel(tutti_form form, uint32_t flags = 0) const {
+    return sel_.proto.table->kernel(sel_.proto.plugin ? sel_.proto.plugin->state : nullptr, form, b_.dtype, b_.op, flags);
+  }
+  bool in_data() const { return sel_.proto.table->signal == TUTTI_SIGNAL_IN_DATA; }
+
+  Status check() {
+    if (!sel_.proto) return fail(Code::invalid_argument, "plan {}: no protocol chosen", plan_.algo);
+    const tutti_proto_v1 &p = *sel_.proto.table;
+    if (p.signal > TUTTI_SIGNAL_IN_DATA) return fail(Code::invalid_argument, "protocol {} uses signal {}, which this version cannot drive", p.name, p.signal);
+    if (sel_.slot_bytes == 0) return fail(Code::invalid_argument, "plan {}: slot size 0", plan_.algo);
+    if (sel_.depth < 2 || (sel_.depth & (sel_.depth - 1)) != 0)
+      return fail(Code::invalid_argument, "plan {}: link depth {} is not a power of two of at least 2", plan_.algo, sel_.depth);
+    if (sel_.depth < plan_.min_depth)
+      return fail(Code::invalid_argument, "plan {} needs links of depth {}, {} was chosen", plan_.algo, plan_.min_depth, sel_.depth);
+    if (dtype_bytes(b_.dtype) == 0) return fail(Code::invalid_argument, "unknown data type {}", b_.dtype);
+    if (sel_.slot_bytes % 8 != 0)
+      return fail(Code::invalid_argument, "plan {}: slot size {} is not a multiple of 8, so elements would be cut", plan_.algo, sel_.slot_bytes);
+    b_.groups = std::max(1u, plan_.groups);
+    const auto n = static_cast<uint32_t>(plan_.request.nranks);
+    b_.pieces_in = std::max(1u, plan_.in_chunks / std::max(1u, coll_in_blocks(plan_.request.coll, n)));
+    b_.pieces_out = std::max(1u, plan_.out_chunks / std::max(1u, coll_out_blocks(plan_.request.coll, n)));
+    if (plan_.request.coll == TUTTI_COLL_SEND_RECV) b_.pieces_in = b_.pieces_out = 1;
+    b_.window = plan_.window ? plan_.window : (plan_.scratch_chunks ? kDefaultWindow : kUnlimited);
+    b_.step_major = plan_.step_major;
+    return {};
+  }
+
+  Status resolve_ops() {
+    const tutti_host_reduce_v1 &host = *host_reduce_service();
+    b_.scale = host.scale(b_.dtype);
+    b_.divide = host.divide(b_.dtype);
+    nt_ = sel_.flags & TUTTI_CAND_NONTEMPORAL ? uint32_t(TUTTI_KERNEL_NONTEMPORAL) : 0u;
+    b_.reduce = host.reduce(b_.dtype, b_.op, 0);
+    if (coll_reduces(plan_.request.coll) && !b_.reduce)
+      return fail(Code::invalid_argument, "no kernel for {} of {}", redop_name(b_.op), dtype_name(b_.dtype));
+    encode_ = kernel(TUTTI_FORM_ENCODE);
+    decode_ = kernel(TUTTI_FORM_DECODE);
+    decode_nt_ = nt_ ? kernel(TUTTI_FORM_DECODE, nt_) : decode_;
+    if (!decode_nt_) decode_nt_ = decode_;
+    b_.store_fence = nt_ != 0;
+    if (!encode_ || !decode_) return fail(Code::invalid_argument, "protocol {} offers no encode or decode kernel", sel_.proto.table->name);
+    copy_out_ = host.copy(nt_);
+    if (!copy_out_) copy_out_ = host.copy(0);
+    reduce_n_ = reinterpret_cast<tutti_kernel>(host.reduce_n(b_.dtype, b_.op, 0));
+    return {};
+  }
+
+  // Most chunks in one message of a link: sizes its slots. Both ends have the same steps on it, so the same number.
+  uint32_t widest(const PlanLane &lane, bool sending, uint32_t index) const {
+    uint32_t most = 1;
+    for (const tutti_step &s : lane.steps) {
+      const uint32_t flag = sending ? TUTTI_STEP_SEND : TUTTI_STEP_RECV;
+      if (!(s.ops & flag)) continue;
+      const uint32_t first = sending ? s.send_first : s.recv_first, count = sending ? s.send_count : s.recv_count;
+      const uint32_t size = s.ops & TUTTI_STEP_SRC ? s.src.count : s.dst.count;
+      for (uint32_t i = 0; i < s.repeat; i++) {
+        const int64_t at = first + int64_t(s.link_stride) * i;
+        if (at <= index && index < at + count) most = std::max(most, size);
+        if (s.link_stride == 0) break;
+      }
+    }
+    return most;
+  }
+
+  Status bind_links(uint32_t lane_index, bool sending, std::vector<BoundLink> *out) {
+    const PlanLane &lane = plan_.lanes[lane_index];
+    const auto &links = sending ? lane.send : lane.recv;
+    const tutti_proto_v1 &p = *sel_.proto.table;
+    for (uint32_t i = 0; i < links.size(); i++) {
+      const tutti_link &l = links[i];
+      if (l.flags) return fail(Code::invalid_argument, "{}: links with flags {:#x} are not supported by this version", where(lane_index), l.flags);
+      if (l.peer < 0 || l.peer >= transport_.bootstrap().nranks())
+        return fail(Code::invalid_argument, "{}: link to rank {} of {}", where(lane_index), l.peer, transport_.bootstrap().nranks());
+      const bool net = transport_.link_class(l.peer) == LinkClass::net;
+      Geometry g{sel_.slot_bytes * widest(lane, sending, i), sel_.depth};
+      if (in_data() && !net) {
+        g.line_bytes = p.line_bytes;
+        g.payload_bytes = p.payload_bytes;
+        g.word_offset = p.flag_offset;
+      }
+      TUTTI_ASSIGN(ring, transport_.ring(l.peer, l.conn, sending, g));
+      uint64_t mark = text_hash(net ? "net" : p.name);
+      if (l.conn < kP2pConn) mark ^= plan_.fingerprint(l, !sending);
+      out->push_back({ring, mix32(mark) & ~1u, l.peer});
+      b_.has_net |= net;
+    }
+    return {};
+  }
+
+  Status bind_lane(uint32_t index) {
+    const PlanLane &from = plan_.lanes[index];
+    Lane &lane = b_.lanes[index];
+    lane.group = from.group;
+    lane.geo = &b_.geo[size_t(2) * from.group];
+    TUTTI_TRY(bind_links(index, false, &lane.recv));
+    TUTTI_TRY(bind_links(index, true, &lane.send));
+    size_t total = 0;
+    for (const tutti_step &s : from.steps) total += unrolled(s) ? s.repeat : 1;
+    lane.cold.reserve(total); // steps keep pointers
+    for (uint32_t i = 0; i < from.steps.size(); i++) bind_step(index, i);
+    lane.steps = lane.plain.data();
+    lane.step_count = static_cast<uint32_t>(lane.plain.size());
+    return {};
+  }
+
+  // Iterations that one bound step cannot express become steps of their own.
+  static bool unrolled(const tutti_step &s) {
+    if (s.repeat <= 1) return false;
+    const bool both = (s.ops & TUTTI_STEP_SRC) && (s.ops & TUTTI_STEP_STORE);
+    return s.link_stride != 0 || (both && (s.src.stride != s.dst.stride || s.src.modulus != s.dst.modulus));
+  }
+
+  void bind_step(uint32_t lane_index, uint32_t index) {
+    const PlanLane &from = plan_.lanes[lane_index];
+    Lane &lane = b_.lanes[lane_index];
+    const tutti_step &s = from.steps[index];
+    const uint32_t life = index < from.life.size() ? from.life[index] : 0;
+    const uint32_t copies = unrolled(s) ? s.repeat : 1;
+    for (uint32_t i = 0; i < copies; i++) {
+      tutti_step one = s;
+      if (copies > 1) {
+        one.repeat = 1;
+        one.src.first = walk(s.src.first, s.src.stride, s.src.modulus, i);
+        one.dst.first = walk(s.dst.first, s.dst.stride, s.dst.modulus, i);
+        one.src.stride = one.dst.stride = 0;
+        one.recv_first = static_cast<uint16_t>(s.recv_first + s.link_stride * static_cast<int32_t>(i));
+        one.send_first = static_cast<uint16_t>(s.send_first + s.link_stride * static_cast<int32_t>(i));
+      }
+      const auto first_dep = plan_.deps.begin() + s.dep_first;
+      std::vector<tutti_dep> deps;
+      if (i == 0)
+        for (auto d = first_dep; d != first_dep + s.dep_count; ++d) deps.push_back({d->lane, last_copy_of(d->lane, d->step)});
+      add_step(lane, one, life, std::move(deps));
+    }
+  }
+  // Position, among the bound steps of a lane, of the last one made from plan step `step`.
+  uint32_t last_copy_of(uint32_t lane, uint32_t step) const {
+    uint32_t at = 0;
+    for (uint32_t i = 0; i <= step; i++) at += unrolled(plan_.lanes[lane].steps[i]) ? plan_.lanes[lane].steps[i].repeat : 1;
+    return at - 1;
+  }
+
+  void add_step(Lane &lane, const tutti_step &s, uint32_t life, std::vector<tutti_dep> deps) {
+    StepCold &cold = lane.cold.emplace_back();
+    cold.step = s;
+    if (!(s.ops & TUTTI_STEP_RECV)) cold.step.recv_count = 0;
+    if (!(s.ops & TUTTI_STEP_SEND)) cold.step.send_count = 0;
+    cold.life = life;
+    cold.copy_out = copy_out_;
+    cold.encode = encode_;
+    cold.decode = decode_;
+    cold.deps = std::move(deps);
+    const uint32_t count = s.ops & TUTTI_STEP_SRC ? s.src.count : s.dst.count;
+    cold.tmp_bytes = align_up(uint64_t(sel_.slot_bytes) * count, 64);
+    cold.operands = 2u + (in_data() ? cold.step.recv_count : 0u);
+    BoundStep b;
+    b.recv = lane.recv.data() + s.recv_first;
+    b.send = lane.send.data() + s.send_first;
+    b.cold = &cold;
+    b.src_first = s.src.first;
+    b.dst_first = s.dst.first;
+    const tutti_ref &ref = s.ops & TUTTI_STEP_SRC ? s.src : s.dst;
+    b.stride = ref.stride;
+    b.modulus = ref.modulus;
+    b.repeat = std::max(1u, s.repeat);
+    b.recv_count = cold.step.recv_count;
+    b.src_buf = static_cast<uint8_t>(s.src.buf);
+    b.dst_buf = static_cast<uint8_t>(s.dst.buf);
+    choose(&b, cold);
+    lane.plain.push_back(b);
+    if (s.ops & (TUTTI_STEP_PREOP | TUTTI_STEP_POSTOP)) {
+      b.handler = run_composed;
+      b.kernel = reduce_n_;
+      b_.has_preop |= (s.ops & TUTTI_STEP_PREOP) != 0;
+      b_.has_postop |= (s.ops & TUTTI_STEP_POSTOP) != 0;
+    }
+    lane.with_ops.push_back(b);
+  }
+
+  bool any_net(const BoundStep &b, const tutti_step &s) const {
+    for (uint32_t i = 0; i < b.recv_count; i++)
+      if (b.recv[i].ring->net) return true;
+    for (uint32_t i = 0; i < s.send_count; i++)
+      if (b.send[i].ring->net) return true;
+    return false;
+  }
+
+  void composed(BoundStep *b) const {
+    b->handler = run_composed;
+    b->kernel = reduce_n_;
+  }
+
+  void choose(BoundStep *b, const StepCold &cold) {
+    const tutti_step &s = cold.step;
+    if (s.recv_count == 0 && s.send_count == 0) {
+      b->handler = run_local;
+      b->kernel = reduce_n_;
+      return;
+    }
+    composed(b);
+    const bool single = s.src.count <= 1 && s.dst.count <= 1 && s.send_count <= 1;
+    if (!single || any_net(*b, s)) return;
+    const HandlerSet &set = in_data() ? kLineHandlers : kCounterHandlers;
+    const uint32_t user = s.dst.buf == TUTTI_BUF_OUT ? nt_ : 0u;
+    const uint32_t shape = s.ops & (TUTTI_STEP_SRC | TUTTI_STEP_RECV | TUTTI_STEP_REDUCE | TUTTI_STEP_STORE | TUTTI_STEP_SEND);
+    constexpr uint32_t src = TUTTI_STEP_SRC, recv = TUTTI_STEP_RECV, red = TUTTI_STEP_REDUCE, store = TUTTI_STEP_STORE, snd = TUTTI_STEP_SEND;
+    // A line kernel combines src with what it receives in this order only; it matters to min and max of signed zeros.
+    const bool order_ok = !in_data() || s.src_pos == 0 || b_.op == TUTTI_RED_SUM || b_.op == TUTTI_RED_PROD;
+    if (s.recv_count > 1) {
+      const bool fits = s.recv_count <= 128 && (shape & red) && (shape & store) && !(shape & snd);
+      if (fits) use(b, set.reduce_n, reduce_n_kernel(user));
+      return;
+    }
+    switch (shape) {
+    case src | snd: return use(b, set.send, encode_);
+    case recv | store: return use(b, set.recv, user ? decode_nt_ : decode_);
+    case recv | snd: return use(b, set.recv_send, encode_);
+    case recv | store | snd: return use(b, set.recv_forward, encode_);
+    case src | recv | red | store: return use(b, order_ok ? set.recv_reduce : nullptr, form(TUTTI_FORM_DECODE_REDUCE, user));
+    case src | recv | red | snd: return use(b, order_ok ? set.recv_reduce_send : nullptr, form(TUTTI_FORM_DECODE_REDUCE, 0));
+    case src | recv | red | store | snd:
+      return use(b, order_ok ? set.recv_reduce_forward : nullptr, form(TUTTI_FORM_DECODE_REDUCE_ENCODE, user));
+    default: return;
+    }
+  }
+  static void use(BoundStep *b, Handler handler, tutti_kernel kernel) {
+    if (!handler || !kernel) return;
+    b->handler = handler;
+    b->kernel = kernel;
+  }
+  tutti_kernel form(tutti_form f, uint32_t flags) const {
+    tutti_kernel k = flags ? kernel(f, flags) : nullptr;
+    return k ? k : kernel(f);
+  }
+  tutti_kernel reduce_n_kernel(uint32_t flags) const {
+    tutti_kernel k = form(TUTTI_FORM_REDUCE_N, flags);
+    return k ? k : reduce_n_;
+  }
+
+  static uint64_t tmp_bytes(const Lane &lane) {
+    uint64_t most = 0;
+    for (size_t i = 0; i < lane.cold.size(); i++)
+      if (lane.plain[i].handler == run_composed || lane.plain[i].handler == run_local || lane.with_ops[i].handler == run_composed)
+        most = std::max(most, lane.cold[i].tmp_bytes * lane.cold[i].operands);
+    return most;
+  }
+
+  Status allocate(uint64_t tmp) {
+    b_.scratch_stride = align_up(sel_.slot_bytes, 64);
+    const uint64_t scratch = plan_.scratch_chunks ? uint64_t(b_.groups) * plan_.scratch_chunks * b_.window * b_.scratch_stride : 0;
+    if (scratch + tmp == 0) return {};
+    TUTTI_TRY(transport_.budget().take(scratch + tmp, fmt::format("scratch of plan {}", plan_.algo)));
+    if (scratch) b_.scratch = std::make_unique<uint8_t[]>(scratch + 64);
+    if (tmp) b_.tmp = std::make_unique<uint8_t[]>(tmp + 64);
+    return {};
+  }
+
+  Transport &transport_;
+  Bound &b_;
+  const Plan &plan_;
+  const Selection &sel_;
+  uint32_t nt_ = 0;
+  tutti_kernel encode_ = nullptr, decode_ = nullptr, decode_nt_ = nullptr, reduce_n_ = nullptr;
+  tutti_copy_fn copy_out_ = nullptr;
+};
+
+std::string summary_of(const Transport &transport, const Bound &b) {
+  std::set<std::string_view> classes;
+  for (const Lane &lane : b.lanes)
+    for (const auto *links : {&lane.recv, &lane.send})
+      for (const BoundLink &l : *links) {
+        const LinkClass c = transport.link_class(l.peer);
+        classes.insert(c == LinkClass::local ? "local" : c == LinkClass::shm ? "shm" : "net");
+      }
+  std::string out;
+  for (const std::string_view c : classes) {
+    const bool fallback = c == "net" && b.selection.proto.table->signal != TUTTI_SIGNAL_COUNTER;
+    out += fmt::format("{}{}: {}", out.empty() ? "" : ", ", c, fallback ? "simple" : b.selection.proto.table->name);
+  }
+  return fmt::format("{}; slots {} x {} bytes", out.empty() ? "no links" : out, b.selection.depth, b.selection.slot_bytes);
+}
+
+} // namespace
+
+Result<std::unique_ptr<Bound>> bind_plan(Transport &transport, std::shared_ptr<const Plan> plan, const Selection &selection,
+                                         tutti_dtype dtype, tutti_redop op) {
+  auto bound = std::make_unique<Bound>();
+  bound->plan = std::move(plan);
+  bound->selection = selection;
+  bound->dtype = dtype;
+  bound->op = op;
+  if (!bound->plan) return fail(Code::invalid_argument, "no plan to bind");
+  TUTTI_TRY(Binder(transport, *bound).run());
+  bound->multi = bound->lanes.size() > 1;
+  bound->summary = summary_of(transport, *bound);
+  return bound;
+}
+
+} // namespace tutti

@@ -1,0 +1,67 @@
+// Chunk arithmetic that the fast path leaves out, and faults.
+#include "exec/bound.h"
+#include "transport/transport.h"
+
+namespace tutti {
+namespace {
+
+Span chunk_of(const Frame &f, uint32_t group, uint32_t buf, int32_t chunk) {
+  const Bound &b = *f.bound;
+  const uint32_t pieces = buf == TUTTI_BUF_IN ? b.pieces_in : b.pieces_out;
+  return chunk_span(*f.shape[buf], pieces, b.groups, group, static_cast<uint32_t>(chunk));
+}
+
+uint64_t chunk_bytes_of(const Lane &lane, const Frame &f, uint32_t buf, int32_t chunk) {
+  const Geo &g = lane.geo[buf];
+  if (g.irregular) return chunk_of(f, lane.group, buf, chunk).bytes;
+  const int64_t left = g.limit - chunk * g.mul;
+  const int64_t n = left < g.len ? left : g.len;
+  return n > 0 ? static_cast<uint64_t>(n) : 0;
+}
+
+} // namespace
+
+Piece irregular_piece(const Lane &lane, const Frame &f, uint32_t buf, int32_t chunk, uint64_t *chunk_bytes) {
+  const Span whole = chunk_of(f, lane.group, buf, chunk);
+  *chunk_bytes = whole.bytes;
+  const Span part = slice_span(whole, f.slice_bytes, lane.slice);
+  return {lane.geo[buf].base + part.offset, static_cast<int64_t>(part.bytes)};
+}
+
+Piece scratch_piece(const Lane &lane, const Frame &f, int32_t chunk, uint64_t *chunk_bytes) {
+  const Bound &b = *f.bound;
+  const tutti_chunk_id &sizer = b.plan->scratch_size[static_cast<size_t>(chunk)];
+  *chunk_bytes = chunk_bytes_of(lane, f, sizer.buf, static_cast<int32_t>(sizer.chunk));
+  const uint64_t at = uint64_t(lane.slice) * f.slice_bytes;
+  const uint64_t left = at < *chunk_bytes ? *chunk_bytes - at : 0;
+  const uint64_t copies = b.window, index = (uint64_t(lane.group) * b.plan->scratch_chunks + static_cast<uint64_t>(chunk)) * copies;
+  return {f.scratch + (index + lane.slice % copies) * f.scratch_stride, static_cast<int64_t>(left < f.slice_bytes ? left : f.slice_bytes)};
+}
+
+uint64_t whole_chunk(const Lane &lane, const Frame &f, uint32_t buf, int32_t chunk) {
+  if (buf != TUTTI_BUF_SCRATCH) return chunk_bytes_of(lane, f, buf, chunk);
+  const tutti_chunk_id &sizer = f.bound->plan->scratch_size[static_cast<size_t>(chunk)];
+  return chunk_bytes_of(lane, f, sizer.buf, static_cast<int32_t>(sizer.chunk));
+}
+
+uint32_t keyed_signature(const Lane &lane, const Frame &f, uint32_t buf, int32_t chunk, uint32_t count) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < count; i++) bytes = bytes * 31 + whole_chunk(lane, f, buf, chunk + static_cast<int32_t>(i));
+  return mix32(bytes) & ~1u;
+}
+
+int fault_mismatch(Frame &f, const BoundLink &link, const Ring &ring) {
+  f.fault.kind = Fault::mismatch;
+  f.fault.link = &link;
+  f.fault.got = static_cast<uint32_t>(load_acquire(slot_at(ring) + ring.cold->geometry.word_offset) >> 32);
+  return -1;
+}
+
+int fault_status(Frame &f, const BoundLink &link, Status status) {
+  f.fault.kind = Fault::transport;
+  f.fault.link = &link;
+  f.fault.status = std::move(status);
+  return -1;
+}
+
+} // namespace tutti

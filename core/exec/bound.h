@@ -1,0 +1,174 @@
+// tutti/core/exec/bound.h: a plan resolved for running: 64-byte steps with their handler and kernel, lanes, chunk arithmetic.
+#pragma once
+#include "exec/engine.h"
+#include "transport/ring.h"
+#include "tutti/plugin/host.h"
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tutti {
+
+struct Lane;
+struct Frame;
+struct BoundStep;
+
+// 1 done, 0 blocked: call again, -1 failed: frame.fault says why.
+using Handler = int (*)(Lane &lane, const BoundStep &step, Frame &frame);
+
+struct BoundLink {
+  Ring *ring = nullptr;
+  uint32_t fingerprint = 0; // even; mixed into the operation's signature, which is odd, so that no word is 0
+  int32_t peer = -1;
+};
+
+// What only composed steps need.
+struct StepCold {
+  tutti_step step{};
+  uint32_t life = 0;
+  tutti_copy_fn copy_out = nullptr;    // DECODE of COUNTER, with the user-output flags
+  tutti_kernel encode = nullptr, decode = nullptr, decode_reduce = nullptr;
+  std::vector<tutti_dep> deps;
+  uint64_t tmp_bytes = 0;              // one operand, whole message
+  uint32_t operands = 0;
+};
+
+struct alignas(64) BoundStep {
+  Handler handler = nullptr;
+  tutti_kernel kernel = nullptr;
+  const BoundLink *recv = nullptr, *send = nullptr; // of iteration 0
+  const StepCold *cold = nullptr;
+  int32_t src_first = 0, dst_first = 0, stride = 0;
+  uint32_t modulus = 0;
+  uint32_t repeat = 1;
+  uint16_t recv_count = 0;
+  uint8_t src_buf = 0, dst_buf = 0;
+};
+static_assert(sizeof(BoundStep) == 64);
+
+// One buffer as one group sees it in the present operation: chunk c starts at base + c * mul and has min(len, limit - c * mul) bytes.
+struct Geo {
+  uint8_t *base = nullptr;
+  int64_t mul = 0, len = 0, limit = 0;
+  uint32_t irregular = 0; // several pieces in several blocks, or a table: ask chunk_span()
+  uint32_t group = 0;
+};
+
+struct alignas(64) Lane {
+  const BoundStep *steps = nullptr;
+  uint32_t step_count = 0, pc = 0, iter = 0, slice = 0;
+  uint64_t done = 0;         // handler's own: bytes or operands handled in the current iteration
+  const Geo *geo = nullptr;  // [IN, OUT] of the lane's group
+  uint32_t group = 0;
+  bool finished = false, blocked = false;
+  uint8_t *tmp = nullptr;    // for composed steps
+  uint32_t phase = 0;
+  std::vector<BoundStep> plain, with_ops; // without and with pre- and post-operation
+  std::vector<StepCold> cold;
+  std::vector<BoundLink> recv, send;
+};
+
+// Why an operation cannot go on.
+struct Fault {
+  enum Kind : uint32_t { none, mismatch, transport } kind = none;
+  const BoundLink *link = nullptr;
+  uint32_t got = 0; // signature in the message
+  Status status;
+};
+
+// The running operation, hot part.
+struct Frame {
+  uint64_t slice_bytes = 0;
+  uint32_t signature = 0; // odd
+  uint32_t keyed = 0;     // messages carry their chunk's bytes in the signature: v-collectives, send/recv
+  uint8_t *scratch = nullptr;
+  uint64_t scratch_stride = 0;
+  const Bound *bound = nullptr;
+  const BufferShape *shape[2] = {nullptr, nullptr};
+  const void *preop_factor = nullptr;
+  uint64_t postop_divisor = 0;
+  bool in_place = false;
+  Fault fault;
+};
+
+class Bound {
+public:
+  std::shared_ptr<const Plan> plan;
+  Selection selection;
+  tutti_dtype dtype = 0;
+  tutti_redop op = 0;
+  std::string summary;
+  std::vector<Lane> lanes;
+  std::vector<Geo> geo; // 2 per group
+  uint32_t pieces_in = 1, pieces_out = 1, groups = 1, window = 0;
+  bool multi = false, step_major = false, has_net = false;
+  std::unique_ptr<uint8_t[]> scratch, tmp;
+  uint64_t scratch_stride = 0;
+  tutti_scale_fn scale = nullptr;
+  tutti_divide_fn divide = nullptr;
+  tutti_reduce_fn reduce = nullptr;
+  bool has_preop = false, has_postop = false;
+  bool store_fence = false; // user output goes past the caches
+  // Geometry of the last operation, to skip the arithmetic when the sizes repeat.
+  uint64_t last_in = ~0ull, last_out = ~0ull, last_slices = 0;
+};
+
+// ---- chunk arithmetic
+
+struct Piece {
+  uint8_t *at = nullptr;
+  int64_t bytes = 0; // <= 0: no message
+};
+
+Piece irregular_piece(const Lane &lane, const Frame &frame, uint32_t buf, int32_t chunk, uint64_t *chunk_bytes);
+Piece scratch_piece(const Lane &lane, const Frame &frame, int32_t chunk, uint64_t *chunk_bytes);
+
+inline Piece regular_piece(const Geo &g, int32_t chunk, uint64_t at, uint64_t slice_bytes) {
+  const int64_t start = chunk * g.mul;
+  int64_t n = g.limit - start < g.len ? g.limit - start : g.len;
+  n -= static_cast<int64_t>(at);
+  if (n > static_cast<int64_t>(slice_bytes)) n = static_cast<int64_t>(slice_bytes);
+  return {g.base + start + at, n};
+}
+
+inline Piece piece_of(const Lane &lane, const Frame &frame, uint32_t buf, int32_t chunk) {
+  if (buf != TUTTI_BUF_SCRATCH && !lane.geo[buf].irregular) [[likely]]
+    return regular_piece(lane.geo[buf], chunk, uint64_t(lane.slice) * frame.slice_bytes, frame.slice_bytes);
+  uint64_t whole;
+  return buf == TUTTI_BUF_SCRATCH ? scratch_piece(lane, frame, chunk, &whole) : irregular_piece(lane, frame, buf, chunk, &whole);
+}
+
+inline int32_t walk(int32_t first, int32_t stride, uint32_t modulus, uint32_t iter) {
+  if (stride == 0 || iter == 0) [[likely]] return first;
+  int64_t c = first + int64_t(stride) * iter;
+  if (modulus) {
+    c %= modulus;
+    if (c < 0) c += modulus;
+  }
+  return static_cast<int32_t>(c);
+}
+
+uint64_t whole_chunk(const Lane &lane, const Frame &frame, uint32_t buf, int32_t chunk); // bytes of all slices
+
+inline uint32_t mix32(uint64_t v) {
+  v *= 0x9e37'79b9'7f4a'7c15ull;
+  v ^= v >> 29;
+  v *= 0xbf58'476d'1ce4'e5b9ull;
+  return static_cast<uint32_t>(v >> 32);
+}
+uint32_t keyed_signature(const Lane &lane, const Frame &frame, uint32_t buf, int32_t chunk, uint32_t count);
+
+// ---- handlers
+
+struct HandlerSet { // of one (signal, memory rings) combination
+  Handler send, recv, recv_reduce, recv_reduce_send, recv_reduce_forward, recv_send, recv_forward, reduce_n;
+};
+extern const HandlerSet kCounterHandlers, kLineHandlers;
+int run_composed(Lane &lane, const BoundStep &step, Frame &frame);
+int run_local(Lane &lane, const BoundStep &step, Frame &frame); // no links: copy within the rank
+
+[[gnu::cold]] int fault_mismatch(Frame &frame, const BoundLink &link, const Ring &ring);
+[[gnu::cold]] int fault_status(Frame &frame, const BoundLink &link, Status status);
+
+} // namespace tutti

@@ -1,0 +1,275 @@
+#include "base/types.h"
+#include "exec/bind.h"
+#include "exec/driver.h"
+#include "exec/engine_impl.h"
+#include "log/log.h"
+#include "transport/net_port.h"
+#include <algorithm>
+#include <cstring>
+#include <poll.h>
+#include <sched.h>
+#include <thread>
+
+namespace tutti {
+namespace {
+
+constexpr uint32_t kPollsAlone = 2000;      // a core of its own: a peer answers within microseconds
+constexpr uint32_t kPollsShared = 20;       // more ranks than cores: whoever runs must let the others run
+constexpr auto kYieldTime = std::chrono::milliseconds(1); // then sleep
+constexpr auto kShortNap = std::chrono::microseconds(50);
+constexpr auto kLongNap = std::chrono::milliseconds(1);   // bounds a lost wake-up
+constexpr auto kLookEvery = std::chrono::milliseconds(1);
+
+// What a rank tells the others for the engine, before the transport's part.
+struct EngineInfo {
+  cpu_set_t cores;
+};
+
+} // namespace
+
+std::string describe(const CallInfo &c) {
+  std::string what;
+  if (c.coll == TUTTI_COLL_BARRIER || c.coll == TUTTI_COLL_SEND_RECV) {
+    what = "";
+  } else {
+    what = fmt::format("{} {}", c.count, dtype_name(c.dtype));
+    constexpr std::string_view kOps[] = {"sum", "prod", "max", "min", "avg", "premul_sum"};
+    if (coll_reduces(c.coll)) what += fmt::format(" {}", c.op < std::size(kOps) ? kOps[c.op] : "?");
+    if (coll_has_root(c.coll)) what += fmt::format(" root {}", c.root);
+  }
+  const std::string name = fmt::format("{} #{}", coll_name(c.coll), c.number);
+  return what.empty() ? name : fmt::format("{} ({})", name, what);
+}
+
+Result<std::shared_ptr<Engine>> Engine::create(Bootstrap &bootstrap, const Registry &, std::shared_ptr<const Config> config,
+                                               Iface<tutti_net_v1> net) {
+  auto engine = std::make_shared<EngineImpl>(bootstrap, std::move(config));
+  TUTTI_TRY(engine->open(net));
+  return std::shared_ptr<Engine>(std::move(engine));
+}
+
+EngineImpl::EngineImpl(Bootstrap &bootstrap, std::shared_ptr<const Config> config)
+    : bootstrap_(bootstrap), config_(std::move(config)), timeout_(config_->duration("core.timeout")), rank_(bootstrap.rank()),
+      progress_thread_(config_->flag("exec.progress_thread")), queue_(new Queued[kQueue]) {}
+
+Status EngineImpl::open(Iface<tutti_net_v1> net) {
+  TUTTI_ASSIGN(transport, Transport::create(bootstrap_, config_, net, [this](const Error &e) { die(e); }));
+  transport_ = std::move(transport);
+  bootstrap_.set_handler(MsgKind::diagnose, [this](Message m) { on_diagnose(std::move(m)); });
+  driver::add(this);
+  return {};
+}
+
+EngineImpl::~EngineImpl() {
+  driver::remove(this);
+  if (!transport_) return;
+  bootstrap_.set_handler(MsgKind::diagnose, nullptr);
+  transport_->stop();
+}
+
+Bytes EngineImpl::local_info() const {
+  EngineInfo info;
+  CPU_ZERO(&info.cores);
+  ::sched_getaffinity(0, sizeof info.cores, &info.cores);
+  const auto bytes = std::as_bytes(std::span(&info, 1));
+  Bytes out(bytes.begin(), bytes.end());
+  const Bytes links = transport_->local_info();
+  out.insert(out.end(), links.begin(), links.end());
+  return out;
+}
+
+Status EngineImpl::set_peers(std::span<const Bytes> infos) {
+  std::vector<Bytes> links;
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  int here = 0;
+  for (size_t r = 0; r < infos.size(); r++) {
+    EngineInfo info;
+    if (infos[r].size() < sizeof info) return tutti::fail(Code::remote, "rank {} sent {} bytes of engine information", r, infos[r].size());
+    std::memcpy(&info, infos[r].data(), sizeof info);
+    links.emplace_back(infos[r].begin() + sizeof info, infos[r].end());
+    if (bootstrap_.peer(static_cast<int>(r)).host != bootstrap_.peer(rank_).host) continue;
+    here++;
+    CPU_OR(&cores, &cores, &info.cores);
+  }
+  const auto spin = static_cast<uint32_t>(config_->number("exec.spin"));
+  polls_ = spin ? spin : (here > CPU_COUNT(&cores) ? kPollsShared : kPollsAlone);
+  yields_ = static_cast<uint32_t>(config_->number("exec.yield"));
+  return transport_->set_peers(links);
+}
+
+Result<const Bound *> EngineImpl::bind(std::shared_ptr<const Plan> plan, const Selection &selection, tutti_dtype dtype, tutti_redop op) {
+  TUTTI_ASSIGN(bound, bind_plan(*transport_, std::move(plan), selection, dtype, op));
+  bounds_.push_back(std::move(bound));
+  return static_cast<const Bound *>(bounds_.back().get());
+}
+
+Status EngineImpl::check_args(const Bound &b, const OpArgs &args) const {
+  if (args.preop_factor && b.has_preop && !b.scale)
+    return tutti::fail(Code::invalid_argument, "no kernel scales {}", dtype_name(b.dtype));
+  if (args.postop_divisor && b.has_postop && !b.divide)
+    return tutti::fail(Code::invalid_argument, "no kernel divides {}", dtype_name(b.dtype));
+  return {};
+}
+
+Result<uint64_t> EngineImpl::enqueue(const Bound *bound, const OpArgs &args, std::span<const Dependency> after) {
+  if (failed()) return error();
+  TUTTI_TRY(check_args(*bound, args));
+  const uint64_t seq = enqueued_ + 1;
+  if (seq > kQueue && completed() < seq - kQueue) TUTTI_TRY(wait(seq - kQueue));
+  Queued &q = queue_[seq % kQueue];
+  q.bound = const_cast<Bound *>(bound); // the engine's own; callers only hold it
+  q.args = args;
+  q.after.assign(after.begin(), after.end());
+  q.tables.clear();
+  const BufferShape *shapes[] = {&args.in_shape, &args.out_shape};
+  for (const BufferShape *s : shapes) {
+    if (s->bytes) q.tables.insert(q.tables.end(), s->bytes, s->bytes + s->blocks);
+    if (s->offsets) q.tables.insert(q.tables.end(), s->offsets, s->offsets + s->blocks);
+  }
+  const uint64_t *at = q.tables.data();
+  for (BufferShape *s : {&q.args.in_shape, &q.args.out_shape}) {
+    if (s->bytes) s->bytes = std::exchange(at, at + s->blocks);
+    if (s->offsets) s->offsets = std::exchange(at, at + s->blocks);
+  }
+  if (args.preop_factor) {
+    std::memcpy(&q.factor, args.preop_factor, dtype_bytes(bound->dtype));
+    q.args.preop_factor = &q.factor;
+  }
+  enqueued_ = seq;
+  tail_.store(seq, std::memory_order_release);
+  if (progress_thread_) driver::work_arrived();
+  return seq;
+}
+
+Status EngineImpl::run(const Bound *bound, const OpArgs &args) {
+  if (completed_.load(std::memory_order_relaxed) == enqueued_ && !failed() && own()) [[likely]] {
+    if (Status s = check_args(*bound, args); !s.ok()) [[unlikely]] {
+      disown();
+      return s;
+    }
+    const uint64_t seq = ++enqueued_;
+    tail_.store(seq, std::memory_order_release);
+    start(*const_cast<Bound *>(bound), args, seq);
+    Idle patience;
+    for (;;) {
+      moved_ = false;
+      const Drive d = drive(polls_);
+      if (d == Drive::done) [[likely]] break;
+      if (moved_) patience = {}, blocked_since_ = {};
+      if (d == Drive::failed) explain_fault();
+      else on_blocked();
+      if (failed()) {
+        active_ = nullptr;
+        disown();
+        return error();
+      }
+      idle(patience, true);
+    }
+    blocked_since_ = {};
+    complete();
+    disown();
+    return {};
+  }
+  TUTTI_ASSIGN(seq, enqueue(bound, args, {}));
+  return wait(seq);
+}
+
+Status EngineImpl::wait(uint64_t seq) {
+  if (completed() >= seq) return {};
+  waiters_.fetch_add(1, std::memory_order_relaxed);
+  Idle patience;
+  while (completed() < seq && !failed()) {
+    bool moved = false;
+    if (own()) {
+      moved = drive_round(polls_);
+      disown();
+    }
+    if (moved) patience = {};
+    else if (completed() < seq) idle(patience, false);
+  }
+  waiters_.fetch_sub(1, std::memory_order_relaxed);
+  if (completed() >= seq) return {};
+  return error();
+}
+
+bool EngineImpl::progress() {
+  if (completed() >= tail_.load(std::memory_order_acquire) || failed() || !own()) return false;
+  const bool moved = drive_round(kPollsShared);
+  disown();
+  return moved;
+}
+
+// Between two rounds without progress: yield, now and then drive others, sleep when it takes long.
+void EngineImpl::idle(Idle &state, bool owned) {
+  state.rounds++;
+  if (state.rounds % 4 == 0 && driver::drive_another(this)) return;
+  const auto now = Clock::now();
+  if (state.rounds == 1) state.since = now;
+  const bool keep_awake = yields_ ? state.rounds < yields_ : now - state.since < kYieldTime;
+  if (keep_awake) {
+    ::sched_yield();
+    return;
+  }
+  const Nanos nap = now - state.since < 20 * kYieldTime ? Nanos(kShortNap) : Nanos(kLongNap);
+  int fd = -1;
+  if (transport_->has_net() && (owned || own())) {
+    if (active_ && active_->has_net) fd = transport_->net()->wait_fd();
+    if (!owned) disown();
+  }
+  if (fd == NetPort::kEventsWaiting) return;
+  if (fd < 0) return std::this_thread::sleep_for(nap);
+  pollfd ready{fd, POLLIN, 0};
+  const timespec limit{0, nap.count()};
+  ::ppoll(&ready, 1, &limit, nullptr);
+}
+
+void EngineImpl::on_blocked() {
+  const auto now = Clock::now();
+  if (blocked_since_ == Clock::time_point{}) {
+    blocked_since_ = looked_ = now;
+    return;
+  }
+  if (now - looked_ < kLookEvery) return;
+  looked_ = now;
+  if (!noted_) note_waiting();
+  look_for_disagreement();
+  if (!failed() && now - blocked_since_ >= timeout_) expire(now - blocked_since_);
+}
+
+void EngineImpl::remember(const CallInfo &c, const Bound *bound, uint64_t seq, uint32_t signature) {
+  Recent &r = recent_[seq % kRecent];
+  constexpr auto relaxed = std::memory_order_relaxed;
+  r.type_op.store(uint64_t(c.coll) << 48 | uint64_t(c.dtype) << 32 | c.op, relaxed);
+  r.root_signature.store(uint64_t(static_cast<uint32_t>(c.root)) << 32 | signature, relaxed);
+  r.count.store(c.count, relaxed);
+  r.number.store(c.number, relaxed);
+  r.bound.store(bound, relaxed);
+  r.seq.store(seq, relaxed);
+  started_.store(seq, std::memory_order_release);
+}
+
+void EngineImpl::die(Error error) {
+  if (failed()) return;
+  error.rank = rank_;
+  if (error.phase.empty()) error.phase = "operation";
+  fail(error);
+  bootstrap_.report_failure(error);
+}
+
+void EngineImpl::fail(const Error &error) {
+  {
+    std::lock_guard lock(mutex_);
+    if (failed()) return;
+    error_ = Status(error);
+    failed_.store(true, std::memory_order_release);
+  }
+  changed_.notify_all();
+}
+
+Status EngineImpl::error() const {
+  std::lock_guard lock(mutex_);
+  return error_;
+}
+
+} // namespace tutti

@@ -1,0 +1,148 @@
+// Handlers of COUNTER protocols over rings in memory: the slot's word tells, the payload is plain bytes. One message per call.
+#include "exec/bound.h"
+
+namespace tutti {
+namespace {
+
+uint32_t signature_of(const Lane &lane, const Frame &f, const BoundLink &link, uint32_t buf, int32_t chunk) {
+  if (f.keyed) [[unlikely]] return keyed_signature(lane, f, buf, chunk, 1) ^ f.signature ^ link.fingerprint;
+  return f.signature ^ link.fingerprint;
+}
+int32_t src_chunk(const Lane &lane, const BoundStep &s) { return walk(s.src_first, s.stride, s.modulus, lane.iter); }
+int32_t dst_chunk(const Lane &lane, const BoundStep &s) { return walk(s.dst_first, s.stride, s.modulus, lane.iter); }
+
+tutti_copy_fn copy_fn(tutti_kernel k) { return reinterpret_cast<tutti_copy_fn>(k); }
+tutti_reduce_fn reduce_fn(tutti_kernel k) { return reinterpret_cast<tutti_reduce_fn>(k); }
+tutti_reduce2_fn reduce2_fn(tutti_kernel k) { return reinterpret_cast<tutti_reduce2_fn>(k); }
+tutti_reduce_n_fn reduce_n_fn(tutti_kernel k) { return reinterpret_cast<tutti_reduce_n_fn>(k); }
+
+int send(Lane &lane, const BoundStep &s, Frame &f) {
+  const int32_t chunk = src_chunk(lane, s);
+  const Piece a = piece_of(lane, f, s.src_buf, chunk);
+  if (a.bytes <= 0) return 1;
+  Ring &r = *s.send->ring;
+  if (!ring_can_send(r)) return 0;
+  uint8_t *slot = slot_at(r);
+  copy_fn(s.kernel)(slot + payload_offset(static_cast<uint64_t>(a.bytes)), a.at, static_cast<uint64_t>(a.bytes));
+  ring_publish(r, slot, signature_of(lane, f, *s.send, s.src_buf, chunk));
+  return 1;
+}
+
+int recv(Lane &lane, const BoundStep &s, Frame &f) {
+  const int32_t chunk = dst_chunk(lane, s);
+  const Piece d = piece_of(lane, f, s.dst_buf, chunk);
+  if (d.bytes <= 0) return 1;
+  Ring &r = *s.recv->ring;
+  uint8_t *slot = slot_at(r);
+  const int ready = ring_ready(r, slot, signature_of(lane, f, *s.recv, s.dst_buf, chunk));
+  if (ready <= 0) [[unlikely]] return ready == 0 ? 0 : fault_mismatch(f, *s.recv, r);
+  copy_fn(s.kernel)(d.at, slot + payload_offset(static_cast<uint64_t>(d.bytes)), static_cast<uint64_t>(d.bytes));
+  ring_consume(r);
+  return 1;
+}
+
+// The operand that comes first in rank order is the left one.
+struct Operands {
+  const uint8_t *left, *right;
+};
+Operands in_order(const BoundStep &s, const uint8_t *src, const uint8_t *received) {
+  return s.cold->step.src_pos ? Operands{received, src} : Operands{src, received};
+}
+
+int recv_reduce(Lane &lane, const BoundStep &s, Frame &f) {
+  const int32_t chunk = src_chunk(lane, s);
+  const Piece a = piece_of(lane, f, s.src_buf, chunk);
+  if (a.bytes <= 0) return 1;
+  Ring &r = *s.recv->ring;
+  uint8_t *slot = slot_at(r);
+  const int ready = ring_ready(r, slot, signature_of(lane, f, *s.recv, s.src_buf, chunk));
+  if (ready <= 0) return ready == 0 ? 0 : fault_mismatch(f, *s.recv, r);
+  const auto bytes = static_cast<uint64_t>(a.bytes);
+  const Piece d = piece_of(lane, f, s.dst_buf, dst_chunk(lane, s));
+  const Operands o = in_order(s, a.at, slot + payload_offset(bytes));
+  reduce_fn(s.kernel)(d.at, o.left, o.right, bytes);
+  ring_consume(r);
+  return 1;
+}
+
+template <bool Store> int recv_reduce_send(Lane &lane, const BoundStep &s, Frame &f) {
+  const int32_t chunk = src_chunk(lane, s);
+  const Piece a = piece_of(lane, f, s.src_buf, chunk);
+  if (a.bytes <= 0) return 1;
+  Ring &r = *s.recv->ring, &w = *s.send->ring;
+  uint8_t *slot = slot_at(r);
+  const int ready = ring_ready(r, slot, signature_of(lane, f, *s.recv, s.src_buf, chunk));
+  if (ready <= 0) return ready == 0 ? 0 : fault_mismatch(f, *s.recv, r);
+  if (!ring_can_send(w)) return 0;
+  const auto bytes = static_cast<uint64_t>(a.bytes);
+  uint8_t *out = slot_at(w);
+  const Operands o = in_order(s, a.at, slot + payload_offset(bytes));
+  if constexpr (Store) {
+    const Piece d = piece_of(lane, f, s.dst_buf, dst_chunk(lane, s));
+    reduce2_fn(s.kernel)(d.at, out + payload_offset(bytes), o.left, o.right, bytes);
+  } else {
+    reduce_fn(s.kernel)(out + payload_offset(bytes), o.left, o.right, bytes);
+  }
+  ring_publish(w, out, signature_of(lane, f, *s.send, s.src_buf, chunk));
+  ring_consume(r);
+  return 1;
+}
+
+// Relays a message; with Store it also stays here.
+template <bool Store> int recv_send(Lane &lane, const BoundStep &s, Frame &f) {
+  const int32_t chunk = dst_chunk(lane, s);
+  const Piece d = piece_of(lane, f, s.dst_buf, chunk);
+  if (d.bytes <= 0) return 1;
+  Ring &r = *s.recv->ring, &w = *s.send->ring;
+  uint8_t *slot = slot_at(r);
+  const int ready = ring_ready(r, slot, signature_of(lane, f, *s.recv, s.dst_buf, chunk));
+  if (ready <= 0) return ready == 0 ? 0 : fault_mismatch(f, *s.recv, r);
+  if (!ring_can_send(w)) return 0;
+  const auto bytes = static_cast<uint64_t>(d.bytes);
+  const uint8_t *in = slot + payload_offset(bytes);
+  uint8_t *out = slot_at(w);
+  copy_fn(s.kernel)(out + payload_offset(bytes), in, bytes); // onward first: the next rank waits for it
+  ring_publish(w, out, signature_of(lane, f, *s.send, s.dst_buf, chunk));
+  if constexpr (Store) s.cold->copy_out(d.at, in, bytes);
+  ring_consume(r);
+  return 1;
+}
+
+constexpr uint32_t kMaxFanIn = 128;
+
+// Fan-in in rank order, result to memory. lane.done = links known to be ready.
+int reduce_n(Lane &lane, const BoundStep &s, Frame &f) {
+  const tutti_step &step = s.cold->step;
+  const bool with_src = step.ops & TUTTI_STEP_SRC;
+  const uint32_t buf = with_src ? s.src_buf : s.dst_buf;
+  const int32_t chunk = with_src ? src_chunk(lane, s) : dst_chunk(lane, s);
+  const Piece a = piece_of(lane, f, buf, chunk);
+  if (a.bytes <= 0) return 1;
+  for (auto k = static_cast<uint32_t>(lane.done); k < s.recv_count; k++) {
+    const BoundLink &link = s.recv[k];
+    const int ready = ring_ready(*link.ring, slot_at(*link.ring), signature_of(lane, f, link, buf, chunk));
+    if (ready > 0) [[likely]] continue;
+    lane.done = k;
+    return ready == 0 ? 0 : fault_mismatch(f, link, *link.ring);
+  }
+  lane.done = 0;
+  const auto bytes = static_cast<uint64_t>(a.bytes);
+  const void *operand[kMaxFanIn + 1];
+  uint32_t n = 0;
+  for (uint32_t k = 0; k < s.recv_count; k++) {
+    if (with_src && step.src_pos == k) operand[n++] = a.at;
+    operand[n++] = slot_at(*s.recv[k].ring) + payload_offset(bytes);
+  }
+  if (with_src && step.src_pos >= s.recv_count) operand[n++] = a.at;
+  const Piece d = with_src ? piece_of(lane, f, s.dst_buf, dst_chunk(lane, s)) : a;
+  reduce_n_fn(s.kernel)(d.at, operand, n, bytes);
+  for (uint32_t k = 0; k < s.recv_count; k++) ring_consume(*s.recv[k].ring);
+  return 1;
+}
+
+} // namespace
+
+const HandlerSet kCounterHandlers{send, recv, recv_reduce, recv_reduce_send<false>, recv_reduce_send<true>, recv_send<false>,
+                                  recv_send<true>, reduce_n};
+
+} // namespace tutti

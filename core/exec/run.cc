@@ -1,0 +1,264 @@
+// Runs the present operation. Everything here is done by the owner of the engine.
+#include "base/types.h"
+#include "exec/engine_impl.h"
+#include "transport/net_port.h"
+#include <algorithm>
+#include <cstring>
+
+namespace tutti {
+namespace {
+
+constexpr uint32_t kEagerPolls = 128; // polls without a pause: the answer is mostly a cache miss away
+
+inline void cpu_pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+inline void store_fence() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_sfence();
+#else
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
+uint64_t largest_chunk(const BufferShape &s, uint32_t pieces, uint32_t groups) {
+  uint64_t block = s.blocks ? s.block_bytes : 0;
+  if (s.bytes) block = s.blocks ? *std::max_element(s.bytes, s.bytes + s.blocks) : 0;
+  // The first piece of the first group is never smaller than another one.
+  const BufferShape one{1, block, nullptr, nullptr};
+  return chunk_span(one, pieces, groups, 0, 0).bytes;
+}
+
+void place_buffer(Geo *g, const BufferShape &s, uint32_t pieces, uint32_t groups, uint32_t group, uint8_t *base) {
+  g->group = group;
+  g->base = base;
+  g->irregular = s.bytes != nullptr || s.offsets != nullptr || (pieces > 1 && s.blocks > 1);
+  if (g->irregular) return;
+  const uint64_t total = s.block_bytes;
+  if (groups == 1 && pieces == 1) {
+    g->len = static_cast<int64_t>(total);
+    g->mul = g->len;
+    g->limit = INT64_MAX;
+    return;
+  }
+  const uint64_t share = align_up((total + groups - 1) / groups, kChunkAlign);
+  const uint64_t lo = std::min(share * group, total), hi = std::min(lo + share, total);
+  const uint64_t size = align_up((hi - lo + pieces - 1) / pieces, kChunkAlign);
+  g->base = base + lo;
+  if (pieces == 1) { // chunk = block
+    g->mul = static_cast<int64_t>(total);
+    g->len = static_cast<int64_t>(hi - lo);
+    g->limit = INT64_MAX;
+  } else { // chunk = piece of the only block
+    g->mul = static_cast<int64_t>(size);
+    g->len = g->mul;
+    g->limit = static_cast<int64_t>(hi - lo);
+  }
+}
+
+} // namespace
+
+uint32_t call_signature(const CallInfo &c, bool point_to_point) {
+  if (point_to_point) return mix32(TUTTI_COLL_SEND_RECV) | 1u; // ranks may group their sends and receives differently
+  const uint64_t head = uint64_t(c.coll) << 48 | uint64_t(c.dtype) << 40 | uint64_t(c.op & 0xff) << 32 | uint32_t(c.root);
+  return mix32(head ^ (c.count + 0x1234'5678'9abcull) * 0xd6e8'feb8'6659'fd93ull) | 1u;
+}
+
+void EngineImpl::place(Bound &b, const OpArgs &args) {
+  auto *in = static_cast<uint8_t *>(const_cast<void *>(args.in));
+  auto *out = static_cast<uint8_t *>(args.out);
+  const bool regular = !args.in_shape.bytes && !args.in_shape.offsets && !args.out_shape.bytes && !args.out_shape.offsets;
+  const bool same = regular && args.in_shape.block_bytes == b.last_in && args.out_shape.block_bytes == b.last_out;
+  if (same && b.groups == 1) [[likely]] {
+    b.geo[0].base = in;
+    b.geo[1].base = out;
+    slices_ = b.last_slices;
+    return;
+  }
+  for (uint32_t g = 0; g < b.groups; g++) {
+    place_buffer(&b.geo[2 * g], args.in_shape, b.pieces_in, b.groups, g, in);
+    place_buffer(&b.geo[2 * g + 1], args.out_shape, b.pieces_out, b.groups, g, out);
+  }
+  const uint64_t longest = std::max(largest_chunk(args.in_shape, b.pieces_in, b.groups), largest_chunk(args.out_shape, b.pieces_out, b.groups));
+  slices_ = (longest + b.selection.slot_bytes - 1) / b.selection.slot_bytes;
+  b.last_in = regular ? args.in_shape.block_bytes : ~0ull;
+  b.last_out = regular ? args.out_shape.block_bytes : ~0ull;
+  b.last_slices = slices_;
+}
+
+void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq) {
+  active_ = &b;
+  place(b, args);
+  const bool p2p = args.call.coll == TUTTI_COLL_SEND_RECV;
+  frame_.slice_bytes = b.selection.slot_bytes;
+  frame_.signature = call_signature(args.call, p2p);
+  frame_.keyed = p2p || args.in_shape.bytes || args.out_shape.bytes;
+  frame_.bound = &b;
+  frame_.scratch = b.scratch.get();
+  frame_.scratch_stride = b.scratch_stride;
+  frame_.shape[0] = &args.in_shape;
+  frame_.shape[1] = &args.out_shape;
+  frame_.preop_factor = args.preop_factor;
+  frame_.postop_divisor = args.postop_divisor;
+  frame_.in_place = args.in_place;
+  const bool with_ops = (args.preop_factor && b.has_preop) || (args.postop_divisor && b.has_postop);
+  left_ = slices_ ? static_cast<uint32_t>(b.lanes.size()) : 0;
+  for (Lane &lane : b.lanes) {
+    lane.steps = with_ops ? lane.with_ops.data() : lane.plain.data();
+    lane.pc = lane.iter = lane.slice = lane.phase = 0;
+    lane.done = 0;
+    lane.finished = lane.step_count == 0;
+    if (lane.finished && left_) left_--;
+  }
+  draining_ = false;
+  remember(args.call, &b, seq, frame_.signature);
+}
+
+// One lane: no dependencies, no window; the tight loop.
+EngineImpl::Drive EngineImpl::run_single(Bound &b, uint32_t polls) {
+  Lane &lane = b.lanes[0];
+  if (lane.finished) return Drive::done;
+  const BoundStep *const first = lane.steps, *const end = first + lane.step_count;
+  const auto slices = static_cast<uint32_t>(slices_);
+  uint32_t idle_polls = 0;
+  while (lane.slice < slices) {
+    for (const BoundStep *s = first + lane.pc; s < end; ++s) {
+      while (lane.iter < s->repeat) {
+        const int r = s->handler(lane, *s, frame_);
+        if (r > 0) [[likely]] {
+          lane.iter++;
+          idle_polls = 0;
+          moved_ = true;
+          continue;
+        }
+        if (r < 0 || ++idle_polls > polls) {
+          lane.pc = static_cast<uint32_t>(s - first);
+          return r < 0 ? Drive::failed : Drive::blocked;
+        }
+        if (idle_polls > kEagerPolls) cpu_pause();
+      }
+      lane.iter = 0;
+    }
+    lane.pc = 0;
+    lane.slice++;
+  }
+  lane.finished = true;
+  return Drive::done;
+}
+
+bool EngineImpl::may_start(const Bound &b, const Lane &lane) const {
+  if (lane.slice >= b.window) {
+    for (const Lane &other : b.lanes)
+      if (other.group == lane.group && !other.finished && lane.slice - std::min(lane.slice, other.slice) >= b.window) return false;
+  }
+  for (const tutti_dep &d : lane.steps[lane.pc].cold->deps) {
+    const Lane &other = b.lanes[d.lane];
+    if (!other.finished && (other.slice < lane.slice || (other.slice == lane.slice && other.pc <= d.step))) return false;
+  }
+  return true;
+}
+
+// One step of a lane: 1 moved, 0 blocked, -1 failed.
+int EngineImpl::advance(Bound &b, Lane &lane) {
+  const BoundStep &s = lane.steps[lane.pc];
+  if (lane.iter == 0 && !b.step_major && !may_start(b, lane)) return 0;
+  const int r = s.handler(lane, s, frame_);
+  if (r <= 0) return r;
+  if (b.step_major) {
+    if (++lane.slice < slices_) return 1;
+    lane.slice = 0;
+  }
+  if (++lane.iter < s.repeat) return 1;
+  lane.iter = 0;
+  if (++lane.pc < lane.step_count) return 1;
+  if (!b.step_major) {
+    lane.pc = 0;
+    if (++lane.slice < slices_) return 1;
+  }
+  lane.finished = true;
+  left_--;
+  return 1;
+}
+
+EngineImpl::Drive EngineImpl::run_lanes(Bound &b, uint32_t polls) {
+  uint32_t idle_polls = 0;
+  while (left_) {
+    bool any = false;
+    for (Lane &lane : b.lanes) {
+      if (lane.finished) continue;
+      const int r = advance(b, lane);
+      if (r < 0) return Drive::failed;
+      any |= r > 0;
+    }
+    if (any) {
+      idle_polls = 0;
+      moved_ = true;
+      continue;
+    }
+    if (++idle_polls > polls) return Drive::blocked;
+    if (idle_polls > kEagerPolls) cpu_pause();
+  }
+  return Drive::done;
+}
+
+EngineImpl::Drive EngineImpl::drive(uint32_t polls) {
+  Bound &b = *active_;
+  NetPort *net = b.has_net ? transport_->net() : nullptr;
+  if (net) {
+    polls = 8; // the device moves only when asked
+    moved_ |= net->progress();
+  }
+  Drive d = Drive::done;
+  if (!draining_ && slices_) d = b.multi || b.step_major ? run_lanes(b, polls) : run_single(b, polls);
+  if (d != Drive::done || !net) return d;
+  draining_ = true; // what is sent from user memory still belongs to the device
+  if (net->home_pending()) moved_ |= net->progress();
+  return net->home_pending() ? Drive::blocked : Drive::done;
+}
+
+void EngineImpl::complete() {
+  if (active_->store_fence) store_fence();
+  active_ = nullptr;
+  noted_ = false;
+  completed_.store(completed_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+bool EngineImpl::dependencies_met(const Queued &op) const {
+  // A failed engine never completes anything: its error is shown there, and the peers of this one should not suffer.
+  return std::all_of(op.after.begin(), op.after.end(), [](const Dependency &d) {
+    return !d.engine || d.engine->completed() >= d.seq || d.engine->failed();
+  });
+}
+
+bool EngineImpl::drive_round(uint32_t polls) {
+  bool any = false;
+  while (!failed()) {
+    if (!active_) {
+      const uint64_t seq = completed_.load(std::memory_order_relaxed) + 1;
+      if (seq > tail_.load(std::memory_order_acquire)) return any;
+      Queued &op = queue_[seq % kQueue];
+      if (!dependencies_met(op)) return any;
+      start(*op.bound, op.args, seq);
+      any = true;
+    }
+    moved_ = false;
+    const Drive d = drive(polls);
+    any |= moved_;
+    if (moved_) blocked_since_ = {};
+    if (d == Drive::done) {
+      complete();
+      any = true;
+      continue;
+    }
+    if (d == Drive::failed) explain_fault();
+    else if (!moved_) on_blocked();
+    return any;
+  }
+  return any;
+}
+
+} // namespace tutti

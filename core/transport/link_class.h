@@ -1,0 +1,10 @@
+// tutti/core/transport/link_class.h: what carries the messages between two ranks.
+#pragma once
+#include "tutti/plugin/tuner.h"
+#include <cstdint>
+
+namespace tutti {
+
+enum class LinkClass : uint8_t { local = TUTTI_LINK_CLASS_LOCAL, shm = TUTTI_LINK_CLASS_SHM, net = TUTTI_LINK_CLASS_NET };
+
+} // namespace tutti

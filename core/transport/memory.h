@@ -1,0 +1,46 @@
+// tutti/core/transport/memory.h: memory of rings, counted against the communicator's cap.
+#pragma once
+#include "base/fd.h"
+#include "base/status.h"
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace tutti {
+
+// Bytes of one communicator. [any thread]
+class MemoryBudget {
+public:
+  explicit MemoryBudget(uint64_t cap) : cap_(cap) {}
+  Status take(uint64_t bytes, const std::string &what); // refusal names cap, use and what was asked
+  void give(uint64_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
+  uint64_t used() const { return used_.load(std::memory_order_relaxed); }
+
+private:
+  uint64_t cap_; // 0 = none
+  std::atomic<uint64_t> used_{0};
+};
+
+// A zeroed, touched piece of memory that two ends share: counted references within a process, a mapping of its own per process.
+class Block {
+public:
+  Block() = default;
+  Block(Block &&o) noexcept { swap(o); }
+  Block &operator=(Block &&o) noexcept { swap(o); return *this; }
+  ~Block() { reset(); }
+  static Result<Block> create_local(uint64_t bytes);
+  static Result<Block> open_local(uint64_t id);             // of a block that lives in this process
+  static Result<Block> create_shared(uint64_t bytes, UniqueFd *fd); // memfd; fd stays open until it was handed over
+  static Result<Block> map_shared(int fd, uint64_t bytes);
+  uint8_t *data() const { return data_; }
+  uint64_t bytes() const { return bytes_; }
+  uint64_t id() const { return id_; } // of a local block
+  void reset();
+
+private:
+  void swap(Block &o) { std::swap(data_, o.data_); std::swap(bytes_, o.bytes_); std::swap(id_, o.id_); }
+  uint8_t *data_ = nullptr;
+  uint64_t bytes_ = 0, id_ = 0; // id 0 = a mapping
+};
+
+} // namespace tutti

@@ -1,0 +1,339 @@
+#include "transport/net_port.h"
+#include "log/log.h"
+#include <algorithm>
+#include <cstring>
+
+namespace tutti {
+namespace {
+
+constexpr uint32_t kBatch = 32; // completions per look
+
+uint64_t message_tag(const RingCold &r) { return uint64_t(r.conn) << 32 | r.geometry.slot_bytes; }
+
+} // namespace
+
+Result<std::unique_ptr<NetPort>> NetPort::create(Transport &transport, Iface<tutti_net_v1> net) {
+  const tutti_net_v1 &t = *net.table;
+  void *state = net.plugin ? net.plugin->state : nullptr;
+  uint32_t count = 0;
+  if (const tutti_status s = t.device_count(state, &count); s < 0) return plugin_error(*net.plugin, s, "listing devices");
+  if (count == 0) {
+    log::info(log::Subsys::net, "net {}: no usable device", t.name);
+    return std::unique_ptr<NetPort>();
+  }
+  auto port = std::unique_ptr<NetPort>(new NetPort(transport, net));
+  uint32_t chosen = 0;
+  for (uint32_t i = 0; i < count; i++) { // the plugin's order, but a device that reaches other hosts first
+    tutti_net_dev dev{};
+    dev.struct_size = sizeof dev;
+    if (const tutti_status s = t.device_info(state, i, &dev); s < 0) return plugin_error(*net.plugin, s, "asking about a device");
+    const bool better = i > 0 && (port->device_.flags & TUTTI_NET_LOOPBACK) && !(dev.flags & TUTTI_NET_LOOPBACK);
+    if (i > 0 && !better) continue;
+    port->device_ = dev;
+    chosen = i;
+  }
+  Bootstrap &b = transport.bootstrap();
+  tutti_net_ctx_config config{};
+  config.struct_size = sizeof config;
+  config.traffic_class = -1;
+  config.comm_id = b.comm_id();
+  config.rank = b.rank();
+  config.nranks = b.nranks();
+  if (const tutti_status s = t.ctx_create(state, chosen, &config, &port->ctx_); s < 0)
+    return plugin_error(*net.plugin, s, fmt::format("opening device {}", port->device_.name));
+  return port;
+}
+
+NetPort::~NetPort() { close(); }
+
+void NetPort::close() {
+  if (!ctx_) return;
+  const tutti_net_v1 &t = *net_.table;
+  for (const auto &link : links_) {
+    if (link->ep) t.ep_destroy(link->ep);
+    if (link->listener) t.listener_destroy(link->listener);
+    link->ep = nullptr;
+    link->listener = nullptr;
+  }
+  tutti_net_completion done[kBatch];
+  while (t.progress(ctx_, done, kBatch) == static_cast<int32_t>(kBatch)) {}
+  for (const auto &link : links_)
+    for (NetRequest &r : link->requests)
+      if (r.mr) t.mr_release(std::exchange(r.mr, nullptr));
+  t.ctx_destroy(std::exchange(ctx_, nullptr));
+}
+
+void NetPort::fault(int peer, tutti_status status, std::string_view doing) {
+  if (std::exchange(broken_, true)) return;
+  Status s = plugin_error(*net_.plugin, status, doing);
+  Error e = s.ok() ? Error{} : s.error();
+  e.peer = peer;
+  e.endpoint = describe(peer);
+  if (status == TUTTI_ERR_REMOTE) e.code = Code::remote;
+  transport_.report(e);
+}
+
+Status NetPort::prepare(RingCold &ring) {
+  if (ring.geometry.slot_bytes > device_.max_message_bytes)
+    return fail(Code::invalid_argument, "slots of {} bytes are larger than a message of {} can be ({} bytes)", ring.geometry.slot_bytes,
+                device_.name, device_.max_message_bytes)
+        .peer(ring.peer)
+        .phase("connect");
+  auto link = std::make_unique<NetLink>();
+  link->ring = &ring;
+  const uint32_t in_flight = std::max(1u, device_.max_inflight);
+  link->requests.resize(ring.sending ? std::min(ring.geometry.depth, in_flight) : 1);
+  for (NetRequest &r : link->requests) r.link = link.get();
+  ring.ring.net = link.get();
+  std::lock_guard lock(mutex_);
+  links_.push_back(std::move(link));
+  return {};
+}
+
+void NetPort::ask_listen(RingCold &ring) {
+  std::lock_guard lock(mutex_);
+  to_listen_.push_back(&ring);
+  asked_.store(true, std::memory_order_release);
+}
+
+void NetPort::set_address(RingCold &ring, std::span<const std::byte> address) {
+  ring.ring.net->address.assign(address.begin(), address.end());
+}
+
+void NetPort::start_listen(RingCold &ring) {
+  NetLink &link = *ring.ring.net;
+  if (link.listener || link.ep) return;
+  std::byte address[TUTTI_NET_ADDR_BYTES];
+  uint32_t bytes = sizeof address;
+  const tutti_status s = net_.table->listen(ctx_, address, &bytes, &link.listener);
+  if (s < 0) return fault(ring.peer, s, fmt::format("listening for rank {}", ring.peer));
+  opening_.push_back(&link);
+  transport_.send_net_grant(ring, std::span(address, std::min<size_t>(bytes, sizeof address)));
+}
+
+bool NetPort::accept(NetLink &link) {
+  const tutti_status s = net_.table->accept(link.listener, &link.ep);
+  if (s == TUTTI_AGAIN) return false;
+  if (s < 0) {
+    fault(link.ring->peer, s, fmt::format("accepting rank {}", link.ring->peer));
+    return false;
+  }
+  net_.table->listener_destroy(std::exchange(link.listener, nullptr));
+  return true;
+}
+
+bool NetPort::became_ready(NetLink &link) {
+  if (!link.ep && !(link.listener && accept(link))) return false;
+  const tutti_status s = net_.table->ep_ready(link.ep);
+  if (s == TUTTI_AGAIN) return false;
+  if (s < 0) {
+    fault(link.ring->peer, s, fmt::format("connecting with rank {}", link.ring->peer));
+    return false;
+  }
+  link.ready = true;
+  char text[256] = "";
+  if (net_.table->ep_describe(link.ep, text, sizeof text) == TUTTI_OK) {
+    std::lock_guard lock(mutex_);
+    texts_[link.ring->peer] = text;
+  }
+  return true;
+}
+
+bool NetPort::connect(RingCold &ring) {
+  NetLink &link = *ring.ring.net;
+  if (broken_) return false;
+  if (!link.ep) {
+    const tutti_status s = net_.table->connect(ctx_, link.address.data(), static_cast<uint32_t>(link.address.size()), &link.ep);
+    if (s < 0) {
+      fault(ring.peer, s, fmt::format("connecting to rank {}", ring.peer));
+      return false;
+    }
+    opening_.push_back(&link);
+  }
+  if (!link.ready) return false;
+  ring.state.store(3, std::memory_order_relaxed);
+  return true;
+}
+
+bool NetPort::progress() {
+  if (broken_) return false;
+  bool moved = false;
+  if (asked_.load(std::memory_order_relaxed)) {
+    std::vector<RingCold *> rings;
+    {
+      std::lock_guard lock(mutex_);
+      rings.swap(to_listen_);
+      asked_.store(false, std::memory_order_relaxed);
+    }
+    for (RingCold *r : rings) start_listen(*r);
+    moved = true;
+  }
+  if (!opening_.empty()) moved |= std::erase_if(opening_, [this](NetLink *l) { return became_ready(*l); }) != 0;
+  tutti_net_completion done[kBatch];
+  const int32_t n = net_.table->progress(ctx_, done, kBatch);
+  if (n < 0) {
+    fault(-1, n, fmt::format("driving device {}", device_.name));
+    return false;
+  }
+  for (int32_t i = 0; i < n; i++) complete(done[i]);
+  moved |= n > 0;
+  if (backlog_.empty()) return moved;
+  std::erase_if(backlog_, [&](NetLink *l) {
+    while (l->unposted < l->ring->ring.seq && post_send(*l, l->requests[l->unposted % l->requests.size()])) moved = true;
+    return l->unposted == l->ring->ring.seq;
+  });
+  return moved;
+}
+
+void NetPort::complete(const tutti_net_completion &c) {
+  auto &r = *reinterpret_cast<NetRequest *>(c.cookie);
+  NetLink &link = *r.link;
+  if (r.home && link.ring->sending) home_pending_--;
+  r.home = false;
+  r.complete = true;
+  r.bytes = c.bytes;
+  if (c.status == TUTTI_ERR_TRUNCATED) r.truncated = true;
+  else if (c.status < 0 && c.status != TUTTI_ERR_CANCELLED)
+    fault(link.ring->peer, c.status, fmt::format("{} rank {}", link.ring->sending ? "sending to" : "receiving from", link.ring->peer));
+  if (link.ring->sending) r.busy = false;
+}
+
+// Memory for header and payload, once per request.
+bool NetPort::stage(NetLink &link, NetRequest &r, uint64_t bytes) {
+  if (r.staged.size() >= sizeof(NetHeader) + bytes) return true;
+  const uint64_t want = sizeof(NetHeader) + (bytes <= kStagedBytes ? std::min<uint64_t>(kStagedBytes, link.ring->geometry.slot_bytes) : link.ring->geometry.slot_bytes);
+  if (Status s = transport_.budget().take(want - r.staged.size(), fmt::format("staging for rank {}", link.ring->peer)); !s.ok()) {
+    broken_ = true;
+    transport_.report(s.error());
+    return false;
+  }
+  if (r.mr) net_.table->mr_release(std::exchange(r.mr, nullptr));
+  r.staged.resize(want);
+  if (!(device_.flags & TUTTI_NET_NEEDS_MR)) return true;
+  tutti_region region{};
+  region.struct_size = sizeof region;
+  region.kind = TUTTI_MEM_HOST;
+  region.addr = r.staged.data();
+  region.bytes = want;
+  region.device = -1;
+  region.dmabuf_fd = -1;
+  const tutti_status s = net_.table->mr_register(ctx_, &region, &r.mr);
+  if (s < 0) fault(link.ring->peer, s, fmt::format("registering {} bytes", want));
+  return s >= 0;
+}
+
+bool NetPort::can_send(Ring &ring) {
+  const NetLink &link = *ring.net;
+  return !broken_ && !link.requests[ring.seq % link.requests.size()].busy;
+}
+
+void NetPort::send(Ring &ring, const void *data, uint64_t bytes, uint32_t signature, bool home) {
+  NetLink &link = *ring.net;
+  NetRequest &r = link.requests[ring.seq % link.requests.size()];
+  r.busy = true;
+  r.posted = r.complete = false;
+  r.home = home && bytes > kStagedBytes && !(device_.flags & TUTTI_NET_NEEDS_MR);
+  r.bytes = bytes;
+  const bool needs_memory = !r.home || (device_.flags & TUTTI_NET_NEEDS_MR);
+  if (needs_memory && !stage(link, r, bytes)) return;
+  r.header = {slot_word(ring.seq + 1, signature), bytes};
+  r.payload = static_cast<const uint8_t *>(data);
+  if (!r.home) {
+    std::memcpy(r.staged.data(), &r.header, sizeof r.header);
+    std::memcpy(r.staged.data() + sizeof r.header, data, bytes);
+    r.payload = r.staged.data() + sizeof r.header;
+  } else {
+    home_pending_++;
+  }
+  const bool first = link.unposted == ring.seq;
+  ring.seq++;
+  if (first && post_send(link, r)) return;
+  if (std::find(backlog_.begin(), backlog_.end(), &link) == backlog_.end()) backlog_.push_back(&link);
+}
+
+bool NetPort::post_send(NetLink &link, NetRequest &r) {
+  if (broken_) return false;
+  const uint64_t tag = message_tag(*link.ring);
+  tutti_net_buf buf[2] = {{&r.header, sizeof r.header, nullptr, tag}, {const_cast<uint8_t *>(r.payload), r.bytes, r.mr, tag}};
+  uint32_t n = 2;
+  if (r.bytes <= kStagedBytes) {
+    buf[0] = {r.staged.data(), sizeof(NetHeader) + r.bytes, r.mr, tag};
+    n = 1;
+  } else if (!r.home) {
+    buf[0] = {r.staged.data(), sizeof(NetHeader), r.mr, tag};
+  }
+  const tutti_status s = net_.table->send(link.ep, buf, n, reinterpret_cast<uint64_t>(&r));
+  if (s == TUTTI_AGAIN) return false;
+  if (s < 0) {
+    fault(link.ring->peer, s, fmt::format("sending to rank {}", link.ring->peer));
+    return false;
+  }
+  r.posted = true;
+  link.unposted++;
+  return true;
+}
+
+bool NetPort::post_recv(NetLink &link, uint64_t bytes, void *home) {
+  NetRequest &r = link.requests[0];
+  r.home = home && bytes > kStagedBytes && !(device_.flags & TUTTI_NET_NEEDS_MR);
+  if (!stage(link, r, r.home ? 0 : bytes)) return false;
+  r.payload = r.home ? static_cast<uint8_t *>(home) : r.staged.data() + sizeof(NetHeader);
+  const uint64_t tag = message_tag(*link.ring);
+  tutti_net_buf buf[2] = {{r.staged.data(), sizeof(NetHeader), r.mr, tag}, {const_cast<uint8_t *>(r.payload), bytes, r.home ? nullptr : r.mr, tag}};
+  const uint32_t n = bytes <= kStagedBytes ? 1 : 2;
+  if (n == 1) buf[0].bytes += bytes;
+  r.complete = r.truncated = false;
+  const tutti_status s = net_.table->recv(link.ep, buf, n, nullptr, reinterpret_cast<uint64_t>(&r));
+  if (s == TUTTI_AGAIN) return false;
+  if (s < 0) {
+    fault(link.ring->peer, s, fmt::format("receiving from rank {}", link.ring->peer));
+    return false;
+  }
+  r.posted = true;
+  return true;
+}
+
+int NetPort::receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home, const uint8_t **payload, uint32_t *got) {
+  NetLink &link = *ring.net;
+  NetRequest &r = link.requests[0];
+  if (broken_ || !link.ready) return 0;
+  if (!r.posted && !post_recv(link, bytes, home)) return 0;
+  if (!r.complete) return 0;
+  if (!r.truncated && r.bytes < sizeof(NetHeader)) return 0; // cancelled: the fault tells
+  NetHeader header{};
+  std::memcpy(&header, r.staged.data(), sizeof header);
+  *got = static_cast<uint32_t>(header.word >> 32);
+  *payload = r.payload;
+  const bool fits = !r.truncated && header.word == slot_word(ring.seq + 1, signature) && header.bytes == bytes &&
+                    r.bytes == sizeof header + bytes;
+  return fits ? 1 : -1;
+}
+
+void NetPort::consume(Ring &ring) {
+  ring.net->requests[0].posted = ring.net->requests[0].complete = false;
+  ring.seq++;
+}
+
+bool NetPort::arrived(const Ring &ring) const { return ring.net->requests[0].posted && ring.net->requests[0].complete; }
+
+std::string NetPort::describe(int peer) const {
+  std::lock_guard lock(mutex_);
+  const auto it = texts_.find(peer);
+  return fmt::format("net {} {}", net_.table->name, it == texts_.end() ? std::string(device_.name) : it->second);
+}
+
+uint64_t NetPort::fds() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<uint64_t>(std::count_if(links_.begin(), links_.end(), [](const auto &l) { return l->ep || l->listener; }));
+}
+
+int NetPort::wait_fd() {
+  const tutti_net_v1 &t = *net_.table;
+  if (broken_ || !opening_.empty() || !TUTTI_HAS(tutti_net_v1, &t, event_fd) || !TUTTI_HAS(tutti_net_v1, &t, arm)) return -1;
+  int32_t fd = -1;
+  if (t.event_fd(ctx_, &fd) != TUTTI_OK) return -1;
+  const tutti_status s = t.arm(ctx_);
+  return s == TUTTI_AGAIN ? kEventsWaiting : s == TUTTI_OK ? fd : -1;
+}
+
+} // namespace tutti

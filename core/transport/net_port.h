@@ -1,0 +1,96 @@
+// tutti/core/transport/net_port.h: slots as messages of a net plugin. One context per engine; all calls are made by its owner, but
+// for those marked [any].
+//
+// A message is a 16-byte header (word, length) and the payload: together in one staged buffer up to kStagedBytes, as two buffers of
+// one call above, then straight from and to user memory where the plan's liveness allows it. The payload is plain bytes whatever the
+// protocol: a net slot is looked at only after its completion.
+#pragma once
+#include "transport/transport.h"
+#include <array>
+
+namespace tutti {
+
+constexpr uint64_t kStagedBytes = 4096;
+
+struct NetHeader {
+  uint64_t word, bytes;
+};
+
+class NetLink;
+
+// One message in flight; the cookie is its address.
+struct NetRequest {
+  NetLink *link = nullptr;
+  NetHeader header{};
+  std::vector<uint8_t> staged; // header room and payload
+  tutti_net_mr *mr = nullptr;  // of `staged`
+  const uint8_t *payload = nullptr;
+  uint64_t bytes = 0;
+  bool busy = false, posted = false, home = false, complete = false, truncated = false;
+};
+
+// A net link's own state, behind Ring::net.
+class NetLink {
+public:
+  RingCold *ring = nullptr;
+  tutti_net_ep *ep = nullptr;
+  tutti_net_listener *listener = nullptr;
+  bool ready = false;
+  Bytes address; // of the peer's listener; set before RingCold::state becomes granted
+  std::vector<NetRequest> requests; // send: depth of them, message k in k % depth; receive: one
+  uint64_t unposted = 0; // send: sequence number of the first message that the device has not taken
+};
+
+class NetPort {
+public:
+  static Result<std::unique_ptr<NetPort>> create(Transport &transport, Iface<tutti_net_v1> net);
+  ~NetPort();
+  void close();
+
+  Status prepare(RingCold &ring);                                        // makes the link's local part; no call to the plugin [binder]
+  bool connect(RingCold &ring);                                          // a step; true when messages can be sent
+  void ask_listen(RingCold &ring);                                       // the peer wants this receive link [any]
+  void set_address(RingCold &ring, std::span<const std::byte> address);  // of the peer's listener [any, once]
+  bool progress();                                                       // true when something moved
+
+  bool can_send(Ring &ring);
+  // After can_send(). home: `data` stays as it is until home_pending() is 0 again.
+  void send(Ring &ring, const void *data, uint64_t bytes, uint32_t signature, bool home);
+  // Receives the next message, of `bytes`: into `home` if set, else staged. 1 it is at *payload, 0 not yet, -1 it is not what was
+  // expected: *got is its signature.
+  int receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home, const uint8_t **payload, uint32_t *got);
+  void consume(Ring &ring);
+  bool arrived(const Ring &ring) const;
+  uint64_t home_pending() const { return home_pending_; }
+
+  std::string describe(int peer) const; // [any]
+  uint64_t fds() const;
+  static constexpr int kEventsWaiting = -2;
+  int wait_fd(); // armed descriptor to sleep on, -1 = none, kEventsWaiting = do not sleep
+
+private:
+  NetPort(Transport &transport, Iface<tutti_net_v1> net) : transport_(transport), net_(net) {}
+  void fault(int peer, tutti_status status, std::string_view doing);
+  void start_listen(RingCold &ring);
+  bool accept(NetLink &link);
+  bool became_ready(NetLink &link);
+  bool post_recv(NetLink &link, uint64_t bytes, void *home);
+  bool post_send(NetLink &link, NetRequest &request);
+  void complete(const tutti_net_completion &c);
+  bool stage(NetLink &link, NetRequest &request, uint64_t bytes);
+
+  Transport &transport_;
+  Iface<tutti_net_v1> net_;
+  tutti_net_dev device_{};
+  tutti_net_ctx *ctx_ = nullptr;
+  uint64_t home_pending_ = 0;
+  bool broken_ = false;
+  std::vector<std::unique_ptr<NetLink>> links_;
+  std::vector<NetLink *> opening_, backlog_; // waiting for accept or ready; with messages that the device has not taken
+  std::atomic<bool> asked_{false};
+  mutable std::mutex mutex_; // guards links_ growth, to_listen_ and texts_
+  std::vector<RingCold *> to_listen_;
+  std::map<int, std::string> texts_;
+};
+
+} // namespace tutti

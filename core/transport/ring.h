@@ -1,0 +1,80 @@
+// tutti/core/transport/ring.h: one end of a FIFO of slots, as the executor uses it. Everything here is touched per message.
+//
+// Memory of a ring (the receiver's): a header, then the credit line (how many messages the reader has consumed), then `depth` slots.
+// A slot is a 64-byte first line whose last 8 bytes are the word `sequence | signature << 32`; see plugin/proto.h.
+#pragma once
+#include "tutti/plugin/proto.h"
+#include <atomic>
+#include <cstdint>
+
+namespace tutti {
+
+class NetLink;
+struct RingCold;
+
+constexpr uint32_t kWordOffset = 56;  // of the word in the slot
+constexpr uint32_t kInlineBytes = 56; // payloads up to this size share the word's line
+constexpr uint32_t kSlotHeader = 64;
+constexpr uint32_t kCreditOffset = 128; // a line of its own, away from header and slots by the adjacent-line prefetcher's pair
+constexpr uint32_t kSlotsOffset = 256;
+
+// What both ends must agree on; rings of different geometry are different FIFOs.
+struct Geometry {
+  uint32_t slot_bytes = 0; // payload
+  uint32_t depth = 0;      // power of two
+  uint32_t line_bytes = 1, payload_bytes = 1; // of the protocol; 1/1 for COUNTER
+  uint32_t word_offset = kWordOffset;         // of the word in the slot
+  bool operator==(const Geometry &) const = default;
+  uint64_t stride() const {
+    const uint64_t lines = (uint64_t(slot_bytes) + payload_bytes - 1) / payload_bytes;
+    uint64_t bytes = payload_bytes > 1 ? lines * line_bytes : (slot_bytes <= kInlineBytes ? 64 : kSlotHeader + slot_bytes);
+    bytes = (bytes + 63) / 64 * 64;
+    return bytes >= 4096 ? bytes + 64 : bytes; // slots a multiple of 4 KiB apart would fight for the same cache sets
+  }
+  uint64_t bytes() const { return (kSlotsOffset + stride() * depth + 4095) / 4096 * 4096; }
+};
+
+// One end. The owner of the engine is the only one who touches it.
+struct alignas(64) Ring {
+  uint8_t *base = nullptr;      // slot 0
+  uint64_t seq = 0;             // messages sent or consumed so far
+  uint64_t credit = 0;          // sender: messages known to be consumed
+  uint64_t *credit_line = nullptr;
+  uint32_t mask = 0;            // depth - 1
+  uint32_t depth = 0;           // 0 while a send ring is not connected, so that the credit check fails
+  uint32_t stride = 0;
+  uint32_t credit_mask = 0;     // reader: writes credit when (seq & credit_mask) == 0
+  RingCold *cold = nullptr;
+  NetLink *net = nullptr;       // set for net links: then no memory ring
+};
+static_assert(sizeof(Ring) == 64);
+
+inline uint64_t slot_word(uint64_t seq, uint32_t signature) { return uint64_t(signature) << 32 | uint32_t(seq); }
+inline uint64_t load_acquire(const void *p) { return __atomic_load_n(static_cast<const uint64_t *>(p), __ATOMIC_ACQUIRE); }
+inline void store_release(void *p, uint64_t v) { __atomic_store_n(static_cast<uint64_t *>(p), v, __ATOMIC_RELEASE); }
+
+inline uint8_t *slot_at(const Ring &r) { return r.base + uint64_t(uint32_t(r.seq) & r.mask) * r.stride; }
+inline uint32_t payload_offset(uint64_t bytes) { return bytes <= kInlineBytes ? 0 : kSlotHeader; }
+
+bool ring_credit_slow(Ring &ring); // reads the credit line, or connects
+
+inline bool ring_can_send(Ring &r) {
+  if (r.seq - r.credit < r.depth) [[likely]] return true;
+  return ring_credit_slow(r);
+}
+inline void ring_publish(Ring &r, uint8_t *slot, uint32_t signature) {
+  store_release(slot + kWordOffset, slot_word(r.seq + 1, signature));
+  r.seq++;
+}
+inline void ring_consume(Ring &r) {
+  r.seq++;
+  if ((r.seq & r.credit_mask) == 0) store_release(r.credit_line, r.seq);
+}
+// 1 the message is there, 0 not yet, -1 a message of another operation is there.
+inline int ring_ready(const Ring &r, uint8_t *slot, uint32_t signature) {
+  const uint64_t got = load_acquire(slot + kWordOffset), want = slot_word(r.seq + 1, signature);
+  if (got == want) [[likely]] return 1;
+  return uint32_t(got) == uint32_t(want) && got != 0 ? -1 : 0;
+}
+
+} // namespace tutti

@@ -1,0 +1,284 @@
+#include "transport/transport.h"
+#include "log/log.h"
+#include "transport/net_port.h"
+#include <algorithm>
+#include <cstring>
+
+namespace tutti {
+namespace {
+
+enum : uint32_t { kRequest = 1, kGrant = 2 };
+
+// Followed by the net address in a grant of a net link.
+struct LinkMessage {
+  uint32_t type;
+  uint32_t conn;
+  Geometry geometry;
+  uint64_t id; // of the block, for ends in one process
+};
+struct LocalInfo {
+  uint32_t version;
+  uint8_t shm, net, reserved[2];
+};
+const uint64_t kTag = make_tag(MsgKind::link, 0);
+
+void install(RingCold &cold, uint8_t *memory) {
+  Ring &r = cold.ring;
+  r.base = memory + kSlotsOffset;
+  r.credit_line = reinterpret_cast<uint64_t *>(memory + kCreditOffset);
+  r.stride = static_cast<uint32_t>(cold.geometry.stride());
+  r.mask = cold.geometry.depth - 1;
+  r.credit_mask = cold.geometry.depth >= 4 ? cold.geometry.depth / 4 - 1 : 0;
+  r.depth = cold.geometry.depth;
+}
+
+bool word_arrived(const RingCold &c) {
+  return uint32_t(load_acquire(slot_at(c.ring) + c.geometry.word_offset)) == uint32_t(c.ring.seq + 1);
+}
+
+std::string name_of(const RingCold &r) {
+  return fmt::format("link {} rank {} conn {} ({} x {} bytes)", r.sending ? "to" : "from", r.peer, r.conn, r.geometry.depth,
+                     r.geometry.slot_bytes);
+}
+
+} // namespace
+
+bool ring_credit_slow(Ring &ring) {
+  if (ring.cold->state.load(std::memory_order_relaxed) != 3 && !ring.cold->transport->connect(*ring.cold)) return false;
+  if (ring.net) return ring.cold->transport->net()->can_send(ring);
+  ring.credit = load_acquire(ring.credit_line);
+  return ring.seq - ring.credit < ring.depth;
+}
+
+Transport::Transport(Bootstrap &bootstrap, std::shared_ptr<const Config> config, OnError on_error)
+    : bootstrap_(bootstrap), config_(std::move(config)), on_error_(std::move(on_error)),
+      budget_(static_cast<uint64_t>(config_->number("memory.cap"))) {}
+
+Result<std::unique_ptr<Transport>> Transport::create(Bootstrap &bootstrap, std::shared_ptr<const Config> config,
+                                                     Iface<tutti_net_v1> net, OnError on_error) {
+  auto t = std::unique_ptr<Transport>(new Transport(bootstrap, std::move(config), std::move(on_error)));
+  t->shm_ = !t->config_->flag("shm.disable");
+  if (net) {
+    TUTTI_ASSIGN(port, NetPort::create(*t, net));
+    t->net_ = std::move(port);
+  }
+  return t;
+}
+
+Transport::~Transport() {
+  stop();
+  if (net_) net_->close(); // endpoints refer to memory of rings
+}
+
+void Transport::stop() {
+  if (std::exchange(stopped_, true)) return;
+  bootstrap_.set_handler(MsgKind::link, nullptr);
+}
+
+Bytes Transport::local_info() const {
+  const LocalInfo info{1, uint8_t(shm_), uint8_t(net_ != nullptr), {}};
+  Bytes out(sizeof info);
+  std::memcpy(out.data(), &info, sizeof info);
+  return out;
+}
+
+Status Transport::set_peers(std::span<const Bytes> infos) {
+  const int n = bootstrap_.nranks(), me = bootstrap_.rank();
+  if (infos.size() != static_cast<size_t>(n)) return fail(Code::internal, "set_peers got {} infos for {} ranks", infos.size(), n);
+  classes_.assign(static_cast<size_t>(n), LinkClass::local);
+  for (int r = 0; r < n; r++) {
+    LocalInfo info{};
+    const Bytes &data = infos[static_cast<size_t>(r)];
+    if (data.size() < sizeof info) return fail(Code::remote, "rank {} sent {} bytes of link information", r, data.size()).peer(r);
+    std::memcpy(&info, data.data(), sizeof info);
+    const PeerInfo &a = bootstrap_.peer(me), &b = bootstrap_.peer(r);
+    LinkClass c = LinkClass::net;
+    if (a.process == b.process) c = LinkClass::local;
+    if (a.process != b.process && a.host == b.host && shm_ && info.shm) c = LinkClass::shm;
+    if (c == LinkClass::net && (!net_ || !info.net)) {
+      const bool same = a.host == b.host;
+      return fail(Code::invalid_usage, "rank {} ({}) can be reached only over a network, and rank {} has no usable network plugin", r,
+                  b.hostname, net_ ? r : me)
+          .peer(r)
+          .phase("connect")
+          .hint(same ? "shared memory is off (TUTTI_SHM_DISABLE); switch it on or select a network with TUTTI_NET"
+                     : "see `tutti info` for why no network plugin is in use");
+    }
+    classes_[static_cast<size_t>(r)] = c;
+  }
+  bootstrap_.set_handler(MsgKind::link, [this](Message m) { on_message(std::move(m)); });
+  return {};
+}
+
+std::string Transport::describe(int peer) const {
+  switch (link_class(peer)) {
+  case LinkClass::local: return "local";
+  case LinkClass::shm: return "shm";
+  case LinkClass::net: return net_->describe(peer);
+  }
+  return "";
+}
+
+Transport::Key Transport::key_of(int peer, uint16_t conn, bool sending, const Geometry &g) {
+  return {peer, conn, sending, g.slot_bytes, g.depth, g.line_bytes, g.payload_bytes};
+}
+
+Result<Ring *> Transport::ring(int peer, uint16_t conn, bool sending, const Geometry &geometry) {
+  const Key key = key_of(peer, conn, sending, geometry);
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto it = rings_.find(key); it != rings_.end()) return &it->second->ring;
+  }
+  auto cold = std::make_unique<RingCold>();
+  cold->transport = this;
+  cold->ring.cold = cold.get();
+  cold->peer = peer;
+  cold->conn = conn;
+  cold->sending = sending;
+  cold->geometry = geometry;
+  cold->link_class = link_class(peer);
+  if (cold->link_class == LinkClass::net) {
+    TUTTI_TRY(net_->prepare(*cold));
+  } else if (!sending) {
+    TUTTI_TRY(make_receive(*cold));
+  }
+  RingCold *made = cold.get();
+  bool asked = false;
+  {
+    std::lock_guard lock(mutex_);
+    rings_[key] = std::move(cold);
+    if (!sending)
+      asked = std::erase_if(wanted_, [&](const Wanted &w) {
+        return w.peer == peer && w.conn == conn && w.geometry == geometry;
+      }) != 0;
+  }
+  if (asked) TUTTI_TRY(grant(*made));
+  return &made->ring;
+}
+
+Status Transport::make_receive(RingCold &ring) {
+  const uint64_t bytes = ring.geometry.bytes();
+  TUTTI_TRY(budget_.take(bytes, name_of(ring)));
+  auto block = ring.link_class == LinkClass::shm ? Block::create_shared(bytes, &ring.fd) : Block::create_local(bytes);
+  if (!block.ok()) {
+    budget_.give(bytes);
+    return std::move(block.status()).endpoint(name_of(ring)).peer(ring.peer);
+  }
+  ring.counted = bytes;
+  ring.block = std::move(*block);
+  install(ring, ring.block.data());
+  return {};
+}
+
+bool Transport::peer_went_elsewhere(const Ring &ring) {
+  const RingCold &mine = *ring.cold;
+  std::lock_guard lock(mutex_);
+  bool other = std::any_of(wanted_.begin(), wanted_.end(), [&](const Wanted &w) {
+    return w.peer == mine.peer && w.conn == mine.conn;
+  });
+  const auto from = rings_.lower_bound(Key{mine.peer, mine.conn, false, 0, 0, 0, 0});
+  for (auto it = from; !other && it != rings_.end(); ++it) {
+    const RingCold &c = *it->second;
+    if (c.peer != mine.peer || c.conn != mine.conn || c.sending) break;
+    if (&c == &mine) continue;
+    other = c.ring.net ? net_->arrived(c.ring) : word_arrived(c);
+  }
+  if (!other) return false;
+  // The peer writes all messages of one operation before it turns to the next ring, so what is missing now will never come.
+  return mine.ring.net ? !net_->arrived(mine.ring)
+                       : !word_arrived(mine);
+}
+
+bool Transport::connect(RingCold &ring) {
+  switch (ring.state.load(std::memory_order_acquire)) {
+  case 0: {
+    ring.state.store(1, std::memory_order_relaxed);
+    LinkMessage m{kRequest, ring.conn, ring.geometry, 0};
+    const Status sent = bootstrap_.send(ring.peer, kTag, std::as_bytes(std::span(&m, 1)));
+    if (!sent.ok()) report(sent.error());
+    if (ring.state.load(std::memory_order_acquire) != 2) return false;
+    [[fallthrough]];
+  }
+  case 2:
+    if (ring.link_class == LinkClass::net) return net_->connect(ring);
+    ring.block = std::move(ring.offer);
+    install(ring, ring.block.data());
+    ring.state.store(3, std::memory_order_relaxed);
+    return true;
+  case 3: return true;
+  default: return false;
+  }
+}
+
+void Transport::on_message(Message message) {
+  LinkMessage m;
+  if (message.data.size() < sizeof m) return;
+  std::memcpy(&m, message.data.data(), sizeof m);
+  const auto conn = static_cast<uint16_t>(m.conn);
+  if (m.type == kRequest) return on_request(message.from, conn, m.geometry);
+  RingCold *ring = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = rings_.find(key_of(message.from, conn, true, m.geometry));
+    if (it != rings_.end()) ring = it->second.get(); // rings live as long as the transport
+  }
+  if (ring && ring->state.load(std::memory_order_relaxed) == 1)
+    on_grant(*ring, m.id, message.fd, std::span(message.data).subspan(sizeof m));
+}
+
+void Transport::on_request(int from, uint16_t conn, const Geometry &geometry) {
+  RingCold *ring = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = rings_.find(key_of(from, conn, false, geometry));
+    if (it == rings_.end()) wanted_.push_back({from, conn, geometry});
+    else ring = it->second.get();
+  }
+  if (!ring) return;
+  if (Status s = grant(*ring); !s.ok()) report(s.error());
+}
+
+Status Transport::grant(RingCold &ring) {
+  if (ring.link_class == LinkClass::net) {
+    net_->ask_listen(ring);
+    return {};
+  }
+  UniqueFd fd;
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(ring.given, true)) return {};
+    fd = std::move(ring.fd);
+  }
+  LinkMessage m{kGrant, ring.conn, ring.geometry, ring.block.id()};
+  return bootstrap_.send(ring.peer, kTag, std::as_bytes(std::span(&m, 1)), fd.get());
+}
+
+void Transport::send_net_grant(RingCold &ring, std::span<const std::byte> address) {
+  const LinkMessage m{kGrant, ring.conn, ring.geometry, 0};
+  Bytes data(sizeof m + address.size());
+  std::memcpy(data.data(), &m, sizeof m);
+  std::copy(address.begin(), address.end(), data.begin() + sizeof m);
+  if (Status s = bootstrap_.send(ring.peer, kTag, data); !s.ok()) report(s.error());
+}
+
+void Transport::on_grant(RingCold &ring, uint64_t id, const UniqueFd &fd, std::span<const std::byte> rest) {
+  if (ring.link_class == LinkClass::net) {
+    net_->set_address(ring, rest);
+  } else {
+    auto block = ring.link_class == LinkClass::shm ? Block::map_shared(fd.get(), ring.geometry.bytes()) : Block::open_local(id);
+    if (!block.ok()) {
+      Status s = std::move(block.status()).peer(ring.peer).endpoint(name_of(ring));
+      return report(s.error());
+    }
+    ring.offer = std::move(*block);
+  }
+  ring.state.store(2, std::memory_order_release);
+}
+
+uint64_t Transport::fds() const {
+  std::lock_guard lock(mutex_);
+  const auto open = std::count_if(rings_.begin(), rings_.end(), [](const auto &r) { return bool(r.second->fd); });
+  return static_cast<uint64_t>(open) + (net_ ? net_->fds() : 0);
+}
+
+} // namespace tutti
