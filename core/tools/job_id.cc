@@ -1,12 +1,12 @@
 #include "tools/job_id.h"
-#include "bootstrap/bootstrap.h"
+#include "bootstrap/launch.h"
 
 namespace tutti::tools {
 
-Result<std::string> job_id_text() {
+Result<UniqueFd> job_id_file() {
   TUTTI_ASSIGN(config, Config::process());
-  TUTTI_ASSIGN(id, Bootstrap::create_id(*config));
-  return std::string(id.internal, sizeof id.internal);
+  TUTTI_ASSIGN(id, create_job_id(*config));
+  return create_id_fd(id);
 }
 
 } // namespace tutti::tools

@@ -1,11 +1,12 @@
-// tutti/core/tools/job_id.h: a root for a local job, and what its ranks read to find it.
+// tutti/core/tools/job_id.h: a root for a local job, and the file from which its ranks learn where it is.
 #pragma once
+#include "base/fd.h"
 #include "base/status.h"
-#include <string>
 
 namespace tutti::tools {
 
-// Starts the root in this process. The text is the content of a file that TUTTI_COMM_ID=file:PATH names.
-Result<std::string> job_id_text();
+// Starts the root in this process, for as long as it lives. The file is inherited by children; they get it as
+// TUTTI_COMM_ID=file:/proc/self/fd/N.
+Result<UniqueFd> job_id_file();
 
 } // namespace tutti::tools

@@ -1,7 +1,6 @@
 // One thread, one poll loop over a signalfd and, with tagged output, two pipes per rank. The launcher is the subreaper of the
 // job: what ranks leave behind becomes its child and is ended last; if the launcher dies, the kernel ends the ranks.
 #include "tools/launch.h"
-#include "base/fd.h"
 #include "base/time.h"
 #include <algorithm>
 #include <cerrno>
@@ -12,7 +11,6 @@
 #include <fcntl.h>
 #include <optional>
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -127,10 +125,8 @@ Status Job::prepare() {
   signals_.reset(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals_) return fail_errno(errno, "cannot watch signals");
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  TUTTI_ASSIGN(id, spec_.make_id());
-  id_file_.reset(memfd_create("tutti-job-id", 0)); // inherited on purpose
-  if (!id_file_) return fail_errno(errno, "cannot create the file of the job's id");
-  write_all(id_file_.get(), id);
+  TUTTI_ASSIGN(file, spec_.make_id());
+  id_file_ = std::move(file);
   return {};
 }
 

@@ -1,6 +1,7 @@
 // tutti/core/tools/launch.h: starts the ranks of a job on this host and looks after them. Used by `tutti run` and by the
 // built-in launch of `tutti perf`.
 #pragma once
+#include "base/fd.h"
 #include "base/status.h"
 #include <functional>
 #include <string>
@@ -17,9 +18,9 @@ struct LaunchSpec {
   double grace_s = 1;            // after a failure: time for the other ranks to report and end by themselves
   double kill_after_s = 3;       // between SIGTERM and SIGKILL
   int quiet_code = 0;            // this exit code of rank 0 is a verdict, not worth a line; 0 = none
-  // Content of the file whose path the ranks get as TUTTI_COMM_ID; called once signals are blocked, so that threads it starts
-  // leave signals to the launcher.
-  std::function<Result<std::string>()> make_id;
+  // The file that the ranks get as TUTTI_COMM_ID; called once signals are blocked, so that threads it starts leave signals to the
+  // launcher.
+  std::function<Result<UniqueFd>()> make_id;
 };
 
 // Runs the job to its end and returns the exit code for the tool: 0, the code of the rank that failed first (128 + signal when

@@ -34,6 +34,11 @@ int version_main(int argc, char **) {
   return kOk;
 }
 
+int check_plugin_command(int argc, char **argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  return check_plugin_main(words);
+}
+
 int dispatch(int argc, char **argv) {
   const std::string name = std::filesystem::path(argc > 0 ? argv[0] : "tutti").filename();
   if (name.ends_with("_perf") && perf::find_operation(name.substr(0, name.size() - 5))) {
@@ -59,7 +64,7 @@ int dispatch(int argc, char **argv) {
                    {"perf", perf_main},
                    {"info", info_main},
                    {"plan", plan_main},
-                   {"check-plugin", check_plugin_main},
+                   {"check-plugin", check_plugin_command},
                    {"version", version_main},
                    {"--version", version_main}};
   for (const auto &c : kCommands)

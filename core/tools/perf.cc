@@ -191,7 +191,7 @@ int perf_main(int argc, char **argv) {
   spec.ranks = args.ranks;
   spec.argv = perf::rank_words(args);
   spec.quiet_code = kVerdict;
-  spec.make_id = job_id_text;
+  spec.make_id = job_id_file;
   return launch(spec);
 }
 

@@ -52,7 +52,7 @@ int run_main(int argc, char **argv) {
                     trace.name, trace.variable, spec.ranks, trace.name, trace.variable));
     return kUsage;
   }
-  spec.make_id = job_id_text;
+  spec.make_id = job_id_file;
   return launch(spec);
 }
 
