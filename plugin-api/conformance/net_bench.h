@@ -1,0 +1,100 @@
+// tutti/plugin-api/conformance/net_bench.h: two contexts of one device and what the net cases do with them.
+#pragma once
+#include "base/time.h"
+#include "suite.h"
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace tutti::conformance {
+
+constexpr std::chrono::seconds kWait{5};      // for something that a healthy net does in microseconds
+constexpr std::chrono::seconds kCallLimit{2}; // for one [progress] call: generous, so that a busy machine raises no alarm
+
+// What progress() reported for one cookie.
+struct Done {
+  uint32_t times = 0;
+  tutti_net_completion last{};
+};
+
+// A context, what it reported, and memory registered with it.
+class Side {
+public:
+  Side(const Plugin &plugin, const tutti_net_v1 &net, uint32_t dev, uint32_t flags, int rank);
+  ~Side();
+  Side(const Side &) = delete;
+  Side &operator=(const Side &) = delete;
+
+  tutti_net_ctx *ctx() const { return ctx_; }
+  void poll(uint32_t cap = 16); // one progress() call, checked
+  const Done &done(uint64_t cookie) { return done_[cookie]; }
+  size_t reported() const { return reported_; }
+  void forget() { done_.clear(); }
+  // A message descriptor; registered when the device wants that.
+  tutti_net_buf buf(void *addr, uint64_t bytes, uint64_t tag = 0);
+
+private:
+  const Plugin &plugin_;
+  const tutti_net_v1 &net_;
+  uint32_t flags_;
+  tutti_net_ctx *ctx_ = nullptr;
+  std::map<uint64_t, Done> done_;
+  size_t reported_ = 0;
+  std::vector<tutti_net_mr *> mrs_;
+};
+
+// A pair of endpoints: `tx` connected, `rx` accepted.
+struct Pair {
+  tutti_net_ep *tx = nullptr, *rx = nullptr;
+};
+
+class NetBench {
+public:
+  NetBench(const Plugin &plugin, const void *table);
+  ~NetBench();
+  NetBench(const NetBench &) = delete;
+  NetBench &operator=(const NetBench &) = delete;
+
+  const tutti_net_v1 &net() const { return net_; }
+  const tutti_net_dev &dev() const { return dev_; }
+  Side &a() { return *a_; } // connects and sends
+  Side &b() { return *b_; } // listens and receives
+  std::unique_ptr<Side> side(int rank) { return std::make_unique<Side>(plugin_, net_, 0, dev_.flags, rank); }
+
+  Pair pair() { return pair(a(), b()); }
+  Pair pair(Side &from, Side &to);
+  void destroy(tutti_net_ep *ep); // of a pair; remembered, so that the bench does not do it again
+  tutti_net_ep *keep(tutti_net_ep *ep) { return eps_.push_back(ep), ep; }
+
+  // Drives both sides until `ready`, or fails with "waited 5 s for <what>".
+  void until(const std::function<bool()> &ready, std::string_view what);
+  void idle(std::chrono::milliseconds span); // drives both sides for a while
+  // Posts, driving both sides while the queue is full.
+  void send(tutti_net_ep *ep, const std::vector<tutti_net_buf> &bufs, uint64_t cookie);
+  void recv(tutti_net_ep *ep, const std::vector<tutti_net_buf> &bufs, uint64_t cookie, uint64_t *received = nullptr);
+  void expect(Side &s, uint64_t cookie, tutti_status status, uint64_t bytes); // waits; once, and with these values
+  // One message from a to b with canaries around the buffer.
+  void transfer(const Pair &p, uint64_t bytes, uint64_t room, uint64_t seed, size_t misalign = 0);
+
+private:
+  const Plugin &plugin_;
+  const tutti_net_v1 &net_;
+  tutti_net_dev dev_{};
+  std::unique_ptr<Side> a_, b_;
+  std::vector<tutti_net_ep *> eps_;
+};
+
+// Runs a [progress] call and fails when it took longer than kCallLimit.
+template <class Fn> auto timed(const char *what, Fn &&fn) {
+  const auto start = Clock::now();
+  auto out = fn();
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
+  require(took < kCallLimit, "{} took {} ms: functions tagged [progress] never block", what, took.count());
+  return out;
+}
+std::string status_name(int32_t status);
+size_t open_descriptors();
+size_t live_threads();
+
+} // namespace tutti::conformance
