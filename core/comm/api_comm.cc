@@ -1,0 +1,294 @@
+// tutti.h: version, errors, life of communicators, groups.
+#include "comm/destroy.h"
+#include "comm/handle.h"
+#include "comm/startup.h"
+#include <algorithm>
+#include <cstring>
+
+using namespace tutti;
+
+namespace {
+
+using Init = std::function<Status(Communicator &)>;
+
+// Makes the handle now and runs `init` now, at the end of the group, or in the background.
+tuttiResult_t create(tuttiComm_t *out, std::shared_ptr<Communicator> c, Init init) {
+  auto *handle = new tuttiComm;
+  handle->c = c;
+  *out = handle;
+  const auto drop = [out, handle] {
+    *out = nullptr;
+    handle->head = handle->tail = tuttiComm::kDead;
+    delete handle;
+  };
+  const bool blocking = c->options().blocking;
+  auto run = [c, init = std::move(init), drop, blocking]() -> Status {
+    if (!blocking) {
+      c->background(init);
+      return fail(Code::in_progress, "set-up goes on in the background");
+    }
+    Status s = init(*c);
+    if (!s.ok()) {
+      c->close();
+      drop();
+    }
+    return s;
+  };
+  if (Group &group = Group::of_this_thread(); group.open()) {
+    group.add(run, drop);
+    return tuttiSuccess;
+  }
+  return without_comm(run);
+}
+
+Status check_init(const tuttiComm_t *comm, int nranks, int rank) {
+  if (!comm) return fail(Code::invalid_argument, "init: comm is NULL");
+  if (nranks < 1) return fail(Code::invalid_argument, "init: nranks {} is below 1", nranks);
+  if (rank < 0 || rank >= nranks) return fail(Code::invalid_argument, "init: rank {} is not in 0 to {}", rank, nranks - 1);
+  return {};
+}
+
+tuttiResult_t init_rank(tuttiComm_t *comm, int nranks, const tuttiUniqueId &id, int rank, const tuttiConfig_t *config) {
+  if (Status s = check_init(comm, nranks, rank); !s.ok()) return refused(nullptr, std::move(s));
+  *comm = nullptr;
+  auto base = process_options();
+  if (!base.ok()) return refused(nullptr, std::move(base.status()));
+  auto options = read_options(config, *base);
+  if (!options.ok()) return refused(nullptr, std::move(options.status()));
+  auto c = std::make_shared<Communicator>(rank, nranks, std::move(*options));
+  return create(comm, std::move(c), [id](Communicator &self) { return self.init(id); });
+}
+
+void fill(char *to, size_t cap, std::string_view from) {
+  const size_t n = std::min(from.size(), cap - 1);
+  std::memcpy(to, from.data(), n);
+  to[n] = 0;
+}
+
+} // namespace
+
+extern "C" {
+
+tuttiResult_t tuttiGetVersion(int *version) {
+  return without_comm([&]() -> Status {
+    if (!version) return fail(Code::invalid_argument, "version is NULL");
+    *version = TUTTI_VERSION_CODE;
+    return {};
+  });
+}
+
+const char *tuttiGetErrorString(tuttiResult_t result) {
+  static constexpr const char *kTexts[tuttiNumResults] = {
+      "success",
+      "a device call failed",
+      "an operating system call failed",
+      "internal error of the library or of a plugin",
+      "an argument is out of range",
+      "the call does not fit the state, or ranks disagree",
+      "another rank failed or went away",
+      "not finished yet",
+      "a deadline passed",
+  };
+  return result >= 0 && result < tuttiNumResults ? kTexts[result] : "unknown result code";
+}
+
+const char *tuttiGetLastError(tuttiComm_t comm) {
+  thread_local std::string text;
+  const bool usable = comm && check_handle(comm).ok();
+  const Error e = usable ? comm->c->last_error() : thread_error();
+  text = e.code == Code::ok ? std::string() : e.line();
+  return text.c_str();
+}
+
+tuttiResult_t tuttiCommGetLastError(tuttiComm_t comm, tuttiErrorInfo *info) {
+  return without_comm([&]() -> Status {
+    if (comm) TUTTI_TRY(check_handle(comm));
+    if (!info) return fail(Code::invalid_argument, "info is NULL");
+    if (info->size < sizeof info->size || info->size > 1 << 16)
+      return fail(Code::invalid_argument, "info: size {} is not plausible", info->size)
+          .hint("set it to sizeof(tuttiErrorInfo)");
+    const Error e = comm ? comm->c->last_error() : thread_error();
+    tuttiErrorInfo out{};
+    out.size = info->size;
+    out.code = static_cast<tuttiResult_t>(e.code);
+    out.rank = e.rank;
+    out.peer = e.peer;
+    out.sysErrno = e.sys_errno;
+    fill(out.phase, sizeof out.phase, e.phase);
+    fill(out.operation, sizeof out.operation, e.operation);
+    fill(out.endpoint, sizeof out.endpoint, e.endpoint);
+    fill(out.hint, sizeof out.hint, e.hint);
+    fill(out.message, sizeof out.message, e.code == Code::ok ? std::string() : e.line());
+    std::memcpy(info, &out, std::min(info->size, sizeof out));
+    return {};
+  });
+}
+
+tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id) {
+  return without_comm([&]() -> Status {
+    if (!id) return fail(Code::invalid_argument, "id is NULL");
+    TUTTI_ASSIGN(p, process());
+    TUTTI_ASSIGN(made, Bootstrap::create_id(*p.config));
+    *id = made;
+    return {};
+  });
+}
+
+tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank) {
+  return init_rank(comm, nranks, id, rank, nullptr);
+}
+
+tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank, const tuttiConfig_t *config) {
+  return init_rank(comm, nranks, id, rank, config);
+}
+
+tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *devices) {
+  if (devices) {
+    for (int i = 0; i < nranks; i++)
+      if (devices[i] < -1)
+        return refused(nullptr, fail(Code::invalid_argument, "init: devices[{}] is {}; -1 means none", i, devices[i]));
+  }
+  if (Status s = check_init(comms, nranks, 0); !s.ok()) return refused(nullptr, std::move(s));
+  tuttiUniqueId id;
+  if (const tuttiResult_t r = tuttiGetUniqueId(&id); r != tuttiSuccess) return r;
+  std::fill(comms, comms + nranks, nullptr);
+  tuttiGroupStart();
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.blocking = 1;
+  for (int i = 0; i < nranks; i++)
+    if (init_rank(comms + i, nranks, id, i, &config) != tuttiSuccess) break; // the group remembers
+  const tuttiResult_t r = tuttiGroupEnd();
+  if (r == tuttiSuccess || r == tuttiInProgress) return r;
+  for (int i = 0; i < nranks; i++) // ranks that came up before another failed
+    if (comms[i]) {
+      tuttiCommAbort(comms[i]);
+      comms[i] = nullptr;
+    }
+  return r;
+}
+
+tuttiResult_t tuttiCommInitFromEnv(tuttiComm_t *comm, const tuttiConfig_t *config) {
+  Bootstrap::Launch launch;
+  const tuttiResult_t r = without_comm([&]() -> Status {
+    if (!comm) return fail(Code::invalid_argument, "init: comm is NULL");
+    *comm = nullptr;
+    TUTTI_ASSIGN(p, process());
+    TUTTI_ASSIGN(found, Bootstrap::launch_from_env(*p.config, Deadline::in(p.config->duration("core.init_timeout"))));
+    launch = std::move(found);
+    return {};
+  });
+  return r == tuttiSuccess ? init_rank(comm, launch.nranks, launch.id, launch.rank, config) : r;
+}
+
+tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm, const tuttiConfig_t *config) {
+  std::shared_ptr<Communicator> child, parent;
+  const tuttiResult_t r = on_comm(comm, [&](Communicator &c) -> Status {
+    TUTTI_TRY(c.usable());
+    if (!newcomm) return fail(Code::invalid_argument, "split: newcomm is NULL");
+    if (color < TUTTI_SPLIT_NOCOLOR)
+      return fail(Code::invalid_argument, "split: color {} is neither 0 or more nor TUTTI_SPLIT_NOCOLOR", color);
+    TUTTI_ASSIGN(options, read_options(config, c.options()));
+    parent = comm->c;
+    child = std::make_shared<Communicator>(-1, 0, std::move(options));
+    return {};
+  });
+  if (r != tuttiSuccess) return r;
+  return create(newcomm, child, [parent, newcomm, color, key](Communicator &self) -> Status {
+    bool member = false;
+    Status s = self.init_split(*parent, color, key, &member);
+    if (!s.ok()) {
+      parent->note(s);
+      return s;
+    }
+    if (!member) {
+      self.close();
+      tuttiComm *handle = *newcomm;
+      *newcomm = nullptr;
+      delete handle;
+    }
+    return {};
+  });
+}
+
+tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
+  return on_comm(comm, [&](Communicator &c) -> Status {
+    if (c.state() == Communicator::State::finalized) return fail(Code::invalid_usage, "the communicator is finalized already");
+    TUTTI_TRY(c.usable());
+    auto run = [self = comm->c]() -> Status {
+      if (!self->options().blocking) {
+        self->background([](Communicator &b) { return b.finalize(); });
+        return fail(Code::in_progress, "finalizing goes on in the background");
+      }
+      Status s = self->finalize();
+      if (!s.ok()) self->note(s);
+      return s;
+    };
+    if (Group &group = Group::of_this_thread(); group.open()) {
+      group.add(run, [] {});
+      return {};
+    }
+    return run();
+  });
+}
+
+tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
+  if (!comm) return tuttiSuccess;
+  if (Status s = check_handle(comm); !s.ok()) return refused(nullptr, std::move(s));
+  auto run = [comm]() -> Status {
+    const std::shared_ptr<Communicator> c = comm->c;
+    comm->head = comm->tail = tuttiComm::kDead;
+    delete comm;
+    return destroy(c);
+  };
+  if (Group &group = Group::of_this_thread(); group.open()) {
+    group.add(run, [] {});
+    return tuttiSuccess;
+  }
+  return without_comm(run);
+}
+
+tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
+  if (!comm) return tuttiSuccess;
+  if (Status s = check_handle(comm); !s.ok()) return refused(nullptr, std::move(s));
+  abort_handle(comm);
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *async_error) {
+  return without_comm([&]() -> Status {
+    TUTTI_TRY(check_handle(comm));
+    if (!async_error) return fail(Code::invalid_argument, "asyncError is NULL");
+    *async_error = static_cast<tuttiResult_t>(comm->c->health().code());
+    return {};
+  });
+}
+
+tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *count) {
+  return on_comm(comm, [&](Communicator &c) -> Status {
+    if (!count) return fail(Code::invalid_argument, "count is NULL");
+    *count = c.nranks();
+    return {};
+  });
+}
+
+tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank) {
+  return on_comm(comm, [&](Communicator &c) -> Status {
+    if (!rank) return fail(Code::invalid_argument, "rank is NULL");
+    *rank = c.rank();
+    return {};
+  });
+}
+
+tuttiResult_t tuttiGroupStart(void) {
+  Group::of_this_thread().start();
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiGroupEnd(void) {
+  Status s = Group::of_this_thread().end();
+  if (s.ok()) return tuttiSuccess;
+  if (s.code() != Code::in_progress) set_thread_error(s.error());
+  return static_cast<tuttiResult_t>(s.code());
+}
+
+} // extern "C"

@@ -1,0 +1,142 @@
+// tutti.h: operations.
+#include "comm/handle.h"
+#include "comm/stream.h"
+
+using namespace tutti;
+
+namespace {
+
+Status check_stream(tuttiStream_t stream) {
+  if (!stream || stream->magic == tuttiStream::kMagic) [[likely]]
+    return {};
+  return fail(Code::invalid_argument, "the stream was destroyed or was never one");
+}
+
+tuttiResult_t collective(const Call &call, tuttiComm_t comm, tuttiStream_t stream) {
+  return on_comm(comm, [&](Communicator &c) -> Status {
+    Op op;
+    TUTTI_TRY(check_stream(stream));
+    TUTTI_TRY(c.check(call, &op));
+    if (Group &group = Group::of_this_thread(); group.open()) [[unlikely]] {
+      group.add(comm->c, op, nullptr, stream);
+      return {};
+    }
+    return c.submit(op, stream);
+  });
+}
+
+tuttiResult_t message(bool sending, const void *buffer, size_t count, tuttiDataType_t type, int peer, tuttiComm_t comm,
+                      tuttiStream_t stream) {
+  return on_comm(comm, [&](Communicator &c) -> Status {
+    P2pOp op;
+    TUTTI_TRY(c.usable());
+    TUTTI_TRY(check_stream(stream));
+    TUTTI_TRY(c.check_p2p(sending, buffer, count, type, peer, &op));
+    if (Group &group = Group::of_this_thread(); group.open()) {
+      group.add(comm->c, op, stream);
+      return {};
+    }
+    return stream ? c.submit_p2p({&op, 1}, {&stream, 1}) : c.submit_p2p({&op, 1}, {});
+  });
+}
+
+} // namespace
+
+extern "C" {
+
+tuttiResult_t tuttiAllReduce(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type, tuttiRedOp_t op,
+                             tuttiComm_t comm, tuttiStream_t stream) {
+  return collective({TUTTI_COLL_ALL_REDUCE, sendbuff, recvbuff, count, type, op}, comm, stream);
+}
+
+tuttiResult_t tuttiReduce(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type, tuttiRedOp_t op, int root,
+                          tuttiComm_t comm, tuttiStream_t stream) {
+  return collective({TUTTI_COLL_REDUCE, sendbuff, recvbuff, count, type, op, root}, comm, stream);
+}
+
+tuttiResult_t tuttiBroadcast(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type, int root,
+                             tuttiComm_t comm, tuttiStream_t stream) {
+  return collective({TUTTI_COLL_BROADCAST, sendbuff, recvbuff, count, type, tuttiSum, root}, comm, stream);
+}
+
+tuttiResult_t tuttiBcast(void *buff, size_t count, tuttiDataType_t type, int root, tuttiComm_t comm, tuttiStream_t stream) {
+  return tuttiBroadcast(buff, buff, count, type, root, comm, stream);
+}
+
+tuttiResult_t tuttiAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, tuttiDataType_t type, tuttiComm_t comm,
+                             tuttiStream_t stream) {
+  return collective({TUTTI_COLL_ALL_GATHER, sendbuff, recvbuff, sendcount, type}, comm, stream);
+}
+
+tuttiResult_t tuttiReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount, tuttiDataType_t type, tuttiRedOp_t op,
+                                 tuttiComm_t comm, tuttiStream_t stream) {
+  return collective({TUTTI_COLL_REDUCE_SCATTER, sendbuff, recvbuff, recvcount, type, op}, comm, stream);
+}
+
+tuttiResult_t tuttiAlltoAll(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type, tuttiComm_t comm,
+                            tuttiStream_t stream) {
+  return collective({TUTTI_COLL_ALL_TO_ALL, sendbuff, recvbuff, count, type}, comm, stream);
+}
+
+tuttiResult_t tuttiAlltoAllV(const void *sendbuff, const size_t sendcounts[], const size_t sdispls[], void *recvbuff,
+                             const size_t recvcounts[], const size_t rdispls[], tuttiDataType_t type, tuttiComm_t comm,
+                             tuttiStream_t stream) {
+  return on_comm(comm, [&](Communicator &c) -> Status {
+    Op op;
+    TUTTI_TRY(check_stream(stream));
+    Group &group = Group::of_this_thread();
+    auto kept = group.open() ? std::make_unique<BlockTables>() : nullptr;
+    BlockTables &tables = kept ? *kept : c.scratch_tables();
+    TUTTI_TRY(c.check_v(sendbuff, sendcounts, sdispls, recvbuff, recvcounts, rdispls, type, tables, &op));
+    if (!kept) return c.submit(op, stream);
+    group.add(comm->c, op, std::move(kept), stream);
+    return {};
+  });
+}
+
+tuttiResult_t tuttiGather(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type, int root, tuttiComm_t comm,
+                          tuttiStream_t stream) {
+  return collective({TUTTI_COLL_GATHER, sendbuff, recvbuff, count, type, tuttiSum, root}, comm, stream);
+}
+
+tuttiResult_t tuttiScatter(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type, int root, tuttiComm_t comm,
+                           tuttiStream_t stream) {
+  return collective({TUTTI_COLL_SCATTER, sendbuff, recvbuff, count, type, tuttiSum, root}, comm, stream);
+}
+
+tuttiResult_t tuttiSend(const void *sendbuff, size_t count, tuttiDataType_t type, int peer, tuttiComm_t comm,
+                        tuttiStream_t stream) {
+  return message(true, sendbuff, count, type, peer, comm, stream);
+}
+
+tuttiResult_t tuttiRecv(void *recvbuff, size_t count, tuttiDataType_t type, int peer, tuttiComm_t comm, tuttiStream_t stream) {
+  return message(false, recvbuff, count, type, peer, comm, stream);
+}
+
+tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream) {
+  return on_comm(comm, [&](Communicator &c) -> Status {
+    Op op;
+    TUTTI_TRY(check_stream(stream));
+    TUTTI_TRY(c.check_barrier(&op));
+    if (Group &group = Group::of_this_thread(); group.open()) {
+      group.add(comm->c, op, nullptr, stream);
+      return {};
+    }
+    return c.submit(op, stream);
+  });
+}
+
+tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, const void *scalar, tuttiDataType_t type, tuttiComm_t comm) {
+  return on_comm(comm, [&](Communicator &c) -> Status {
+    int handle = 0;
+    TUTTI_TRY(c.create_premul(scalar, type, op ? &handle : nullptr));
+    *op = static_cast<tuttiRedOp_t>(handle);
+    return {};
+  });
+}
+
+tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm) {
+  return on_comm(comm, [&](Communicator &c) { return c.destroy_premul(op); });
+}
+
+} // extern "C"

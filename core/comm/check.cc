@@ -1,0 +1,238 @@
+// Argument checks of operations: what passes here needs no further look.
+#include "base/types.h"
+#include "comm/communicator.h"
+#include <cstring>
+
+namespace tutti {
+namespace {
+
+constexpr uint64_t kMaxBytes = uint64_t(1) << 62;
+
+struct Extent {
+  const std::byte *at = nullptr;
+  uint64_t bytes = 0;
+  bool meets(const Extent &o) const { return at && o.at && bytes && o.bytes && at < o.at + o.bytes && o.at < at + bytes; }
+};
+Extent extent(const void *p, uint64_t bytes) {
+  return {static_cast<const std::byte *>(p), bytes};
+}
+
+// Where the in-place form expects IN, relative to OUT (or the other way round): see tutti.h.
+bool is_in_place(uint32_t row, const std::byte *in, const std::byte *out, uint64_t block, int rank, int root) {
+  const auto r = static_cast<uint64_t>(rank);
+  switch (row) {
+  case TUTTI_COLL_ALL_REDUCE:
+  case TUTTI_COLL_REDUCE:
+  case TUTTI_COLL_BROADCAST:
+  case TUTTI_COLL_BARRIER:
+    return in == out;
+  case TUTTI_COLL_ALL_GATHER:
+    return in == out + r * block;
+  case TUTTI_COLL_REDUCE_SCATTER:
+    return out == in + r * block;
+  case TUTTI_COLL_GATHER:
+    return in == out + static_cast<uint64_t>(root) * block;
+  case TUTTI_COLL_SCATTER:
+    return out == in + static_cast<uint64_t>(root) * block;
+  default:
+    return false;
+  }
+}
+
+std::string_view in_place_rule(uint32_t row) {
+  switch (row) {
+  case TUTTI_COLL_ALL_GATHER:
+    return "in place means sendbuff == recvbuff + rank * sendcount";
+  case TUTTI_COLL_REDUCE_SCATTER:
+    return "in place means recvbuff == sendbuff + rank * recvcount";
+  case TUTTI_COLL_GATHER:
+    return "in place means sendbuff == recvbuff + root * count, on the root";
+  case TUTTI_COLL_SCATTER:
+    return "in place means recvbuff == sendbuff + root * count, on the root";
+  case TUTTI_COLL_ALL_TO_ALL:
+    return "it has no in-place form";
+  default:
+    return "in place means sendbuff == recvbuff";
+  }
+}
+
+} // namespace
+
+Status Communicator::check_type(std::string_view what, int type) const {
+  if (type >= 0 && type < tuttiNumTypes) [[likely]]
+    return {};
+  return tutti::fail(Code::invalid_argument, "{}: type {} is not a tuttiDataType_t (0 to {})", what, type, tuttiNumTypes - 1);
+}
+
+Status Communicator::check_rank(std::string_view what, std::string_view name, int rank) const {
+  if (rank >= 0 && rank < nranks_) [[likely]]
+    return {};
+  return tutti::fail(Code::invalid_argument, "{}: {} {} is not a rank (0 to {})", what, name, rank, nranks_ - 1);
+}
+
+Status Communicator::check_reduction(const Call &call, Op *op) const {
+  if (call.op >= 0 && call.op < tuttiNumOps) [[likely]] {
+    op->redop = call.op == tuttiAvg ? static_cast<tutti_redop>(TUTTI_RED_SUM) : static_cast<tutti_redop>(call.op);
+    op->divisor = call.op == tuttiAvg ? static_cast<uint64_t>(nranks_) : 0;
+    op->info.op = static_cast<uint32_t>(call.op);
+    return {};
+  }
+  const auto handle = static_cast<uint32_t>(call.op - tuttiNumOps);
+  const uint32_t index = handle & 0xffff;
+  if (call.op < 0 || handle >> 16 != premul_salt_ || index >= premuls_.size() || !premuls_[index].used)
+    return tutti::fail(
+        Code::invalid_argument,
+        "{}: op {} is neither a tuttiRedOp_t (0 to {}) nor made by tuttiRedOpCreatePreMulSum for this communicator",
+        row_name(call.row), call.op, tuttiNumOps - 1);
+  const Premul &p = premuls_[index];
+  if (p.type != call.type)
+    return tutti::fail(Code::invalid_argument, "{}: op {:#x} was made for {}, but the call is on {}", row_name(call.row),
+                       call.op, dtype_name(static_cast<tutti_dtype>(p.type)), dtype_name(static_cast<tutti_dtype>(call.type)));
+  op->redop = TUTTI_RED_SUM;
+  op->factor = p.scalar;
+  op->has_factor = true;
+  op->info.op = tuttiNumOps;
+  return {};
+}
+
+Status Communicator::check_buffers(const Call &call, Op *op) const {
+  const bool is_root = call.root < 0 || call.root == rank_;
+  const bool has_in = is_root || (call.row != TUTTI_COLL_BROADCAST && call.row != TUTTI_COLL_SCATTER);
+  const bool has_out = is_root || (call.row != TUTTI_COLL_REDUCE && call.row != TUTTI_COLL_GATHER);
+  const auto n = static_cast<uint32_t>(nranks_);
+  op->in = has_in ? call.in : nullptr;
+  op->out = has_out ? call.out : nullptr;
+  if (call.count == 0) return {};
+  if ((has_in && !call.in) || (has_out && !call.out)) [[unlikely]]
+    return tutti::fail(Code::invalid_argument, "{}: {} is NULL, but count is {}", row_name(call.row),
+                       has_in && !call.in ? "sendbuff" : "recvbuff", call.count);
+  if (!has_in || !has_out) return {};
+  const Extent in = extent(call.in, op->block * coll_in_blocks(call.row, n));
+  const Extent out = extent(call.out, op->block * coll_out_blocks(call.row, n));
+  if (!in.meets(out)) return {};
+  op->in_place = is_in_place(call.row, in.at, out.at, op->block, rank_, call.root);
+  if (op->in_place) return {};
+  return tutti::fail(Code::invalid_argument, "{}: sendbuff [{}, +{}) and recvbuff [{}, +{}) overlap; {}", row_name(call.row),
+                     call.in, in.bytes, static_cast<const void *>(call.out), out.bytes, in_place_rule(call.row));
+}
+
+Status Communicator::check(const Call &call, Op *op) {
+  TUTTI_TRY(usable());
+  TUTTI_TRY(check_type(row_name(call.row), call.type));
+  if (coll_has_root(call.row)) TUTTI_TRY(check_rank(row_name(call.row), "root", call.root));
+  const auto dtype = static_cast<tutti_dtype>(call.type);
+  const uint64_t size = dtype_bytes(dtype), n = static_cast<uint64_t>(nranks_);
+  if (call.count > kMaxBytes / size / n)
+    return tutti::fail(Code::invalid_argument, "{}: count {} of {} for {} ranks is over 2^62 bytes", row_name(call.row),
+                       call.count, dtype_name(dtype), nranks_);
+  op->row = call.row;
+  op->block = call.count * size;
+  op->bytes = op->block * std::max(coll_in_blocks(call.row, nranks_), coll_out_blocks(call.row, nranks_));
+  op->info.coll = coll_of_row(call.row);
+  op->info.dtype = dtype;
+  op->info.count = call.count;
+  op->info.root = call.root;
+  op->dtype = TUTTI_DT_UINT8; // moving bytes asks for no type: one bound plan serves all
+  if (coll_reduces(call.row)) {
+    op->dtype = dtype;
+    TUTTI_TRY(check_reduction(call, op));
+  }
+  return check_buffers(call, op);
+}
+
+Status Communicator::check_barrier(Op *op) {
+  TUTTI_TRY(check({TUTTI_COLL_BARRIER, &barrier_word_, &barrier_word_, 1, tuttiUint64, tuttiMax}, op));
+  return {};
+}
+
+Status Communicator::check_v(const void *in, const size_t *in_counts, const size_t *in_displs, void *out,
+                             const size_t *out_counts, const size_t *out_displs, int type, BlockTables &t, Op *op) {
+  TUTTI_TRY(usable());
+  const auto name = row_name(kRowV);
+  TUTTI_TRY(check_type(name, type));
+  if (!in_counts || !in_displs || !out_counts || !out_displs)
+    return tutti::fail(Code::invalid_argument, "{}: a table of counts or displacements is NULL", name);
+  const auto n = static_cast<size_t>(nranks_);
+  const uint64_t size = dtype_bytes(static_cast<tutti_dtype>(type));
+  uint64_t in_end = 0, out_end = 0, in_start = UINT64_MAX, out_start = UINT64_MAX;
+  const auto fill = [&](const size_t *counts, const size_t *displs, std::vector<uint64_t> &bytes,
+                        std::vector<uint64_t> &offsets, uint64_t *start, uint64_t *end) {
+    bytes.resize(n);
+    offsets.resize(n);
+    for (size_t r = 0; r < n; r++) {
+      if (counts[r] > kMaxBytes / size || displs[r] > kMaxBytes / size) return false;
+      bytes[r] = counts[r] * size;
+      offsets[r] = displs[r] * size;
+      if (!bytes[r]) continue;
+      *start = std::min(*start, offsets[r]);
+      *end = std::max(*end, offsets[r] + bytes[r]);
+    }
+    return true;
+  };
+  if (!fill(in_counts, in_displs, t.in_bytes, t.in_offsets, &in_start, &in_end) ||
+      !fill(out_counts, out_displs, t.out_bytes, t.out_offsets, &out_start, &out_end))
+    return tutti::fail(Code::invalid_argument, "{}: a count or displacement is over 2^62 bytes", name);
+  if ((in_end && !in) || (out_end && !out))
+    return tutti::fail(Code::invalid_argument, "{}: {} is NULL, but its counts are not all 0", name,
+                       in_end && !in ? "sendbuff" : "recvbuff");
+  const auto me = static_cast<size_t>(rank_);
+  if (t.in_bytes[me] != t.out_bytes[me])
+    return tutti::fail(Code::invalid_argument, "{}: rank {} sends {} elements to itself, but receives {}", name, rank_,
+                       in_counts[me], out_counts[me]);
+  if (in_end && out_end &&
+      extent(static_cast<const std::byte *>(in) + in_start, in_end - in_start)
+          .meets(extent(static_cast<const std::byte *>(out) + out_start, out_end - out_start)))
+    for (size_t a = 0; a < n; a++)
+      for (size_t b = 0; b < n; b++)
+        if (extent(static_cast<const std::byte *>(in) + t.in_offsets[a], t.in_bytes[a])
+                .meets(extent(static_cast<const std::byte *>(out) + t.out_offsets[b], t.out_bytes[b])))
+          return tutti::fail(Code::invalid_argument,
+                             "{}: what goes to rank {} overlaps what comes from rank {}; it has no in-place form", name, a, b);
+  op->row = kRowV;
+  op->in = in;
+  op->out = out;
+  op->bytes = in_end || out_end ? kBytesV : 0;
+  op->dtype = TUTTI_DT_UINT8;
+  op->tables = &t;
+  op->info.coll = TUTTI_COLL_ALL_TO_ALL;
+  op->info.dtype = static_cast<tutti_dtype>(type);
+  op->info.root = -1;
+  return {};
+}
+
+Status Communicator::check_p2p(bool sending, const void *buffer, uint64_t count, int type, int peer, P2pOp *op) const {
+  const std::string_view name = sending ? "send" : "recv";
+  TUTTI_TRY(check_type(name, type));
+  TUTTI_TRY(check_rank(name, "peer", peer));
+  const auto dtype = static_cast<tutti_dtype>(type);
+  if (count > kMaxBytes / dtype_bytes(dtype))
+    return tutti::fail(Code::invalid_argument, "{}: count {} of {} is over 2^62 bytes", name, count, dtype_name(dtype));
+  if (count && !buffer) return tutti::fail(Code::invalid_argument, "{}: the buffer is NULL, but count is {}", name, count);
+  *op = {sending, const_cast<void *>(buffer), count * dtype_bytes(dtype), count, dtype, peer};
+  return {};
+}
+
+Status Communicator::create_premul(const void *scalar, int type, int *op) {
+  TUTTI_TRY(usable());
+  TUTTI_TRY(check_type("premul sum", type));
+  if (!scalar || !op) return tutti::fail(Code::invalid_argument, "premul sum: {} is NULL", scalar ? "op" : "scalar");
+  size_t i = 0;
+  while (i < premuls_.size() && premuls_[i].used) i++;
+  if (i > 0xffff) return tutti::fail(Code::invalid_usage, "premul sum: 65536 are alive; destroy some");
+  if (i == premuls_.size()) premuls_.emplace_back();
+  premuls_[i] = {true, type, {}};
+  std::memcpy(premuls_[i].scalar.data(), scalar, dtype_bytes(static_cast<tutti_dtype>(type)));
+  *op = static_cast<int>(tuttiNumOps + (premul_salt_ << 16 | static_cast<uint32_t>(i)));
+  return {};
+}
+
+Status Communicator::destroy_premul(int op) {
+  const auto handle = static_cast<uint32_t>(op - tuttiNumOps);
+  const uint32_t index = handle & 0xffff;
+  if (op < tuttiNumOps || handle >> 16 != premul_salt_ || index >= premuls_.size() || !premuls_[index].used)
+    return tutti::fail(Code::invalid_argument, "op {} was not made by tuttiRedOpCreatePreMulSum for this communicator", op);
+  premuls_[index].used = false;
+  return {};
+}
+
+} // namespace tutti

@@ -1,0 +1,218 @@
+// tutti/core/comm/communicator.h: one rank's communicator, behind tuttiComm_t.
+#pragma once
+#include "bootstrap/bootstrap.h"
+#include "comm/select.h"
+#include "exec/engine.h"
+#include "topology/topology.h"
+#include "tutti/tutti.h"
+#include <array>
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+namespace tutti {
+
+inline Error no_error() {
+  Error e;
+  e.code = Code::ok;
+  return e;
+}
+
+// Bootstrap and engine of a communicator live and die together: the engine sends through the bootstrap until its end.
+// Streams, events and work handles keep it alive while they name a point in it.
+struct Core {
+  std::unique_ptr<Bootstrap> bootstrap;
+  std::shared_ptr<Engine> engine;
+  ~Core() { engine.reset(); }
+};
+
+// A moment in a communicator's sequence of operations.
+struct Point {
+  std::shared_ptr<Core> core;
+  uint64_t seq = 0;
+  bool done() const { return core->engine->completed() >= seq; }
+  Status wait() const { return done() ? Status() : core->engine->wait(seq); }
+};
+
+// Bytes of each peer's block, for alltoallv.
+struct BlockTables {
+  std::vector<uint64_t> in_bytes, in_offsets, out_bytes, out_offsets;
+};
+
+// A checked collective: what is left to do needs no look at the user's arguments.
+struct Op {
+  uint32_t row = 0;
+  const void *in = nullptr; // nullptr where this rank has none
+  void *out = nullptr;
+  uint64_t bytes = 0; // larger of a rank's two buffers, the same on all ranks: the size class
+  uint64_t block = 0; // bytes of one block
+  tutti_dtype dtype = 0;
+  tutti_redop redop = 0;
+  bool in_place = false, has_factor = false;
+  uint64_t divisor = 0;
+  std::array<std::byte, 8> factor{};
+  const BlockTables *tables = nullptr;
+  CallInfo info;
+};
+
+struct P2pOp {
+  bool sending = false;
+  void *buffer = nullptr;
+  uint64_t bytes = 0, count = 0;
+  tutti_dtype dtype = 0;
+  int peer = 0;
+};
+
+// The user's arguments of a collective.
+struct Call {
+  uint32_t row;
+  const void *in;
+  void *out;
+  uint64_t count = 0;
+  int type = 0, op = 0, root = -1;
+};
+
+struct InitOptions {
+  std::shared_ptr<const Config> config;
+  std::string name; // "" = none
+  int traffic_class = -1;
+  bool blocking = true;
+};
+// Checks *config (may be NULL) and lays it over `base`.
+Result<InitOptions> read_options(const tuttiConfig_t *config, const InitOptions &base);
+Result<InitOptions> process_options(); // what no tuttiConfig_t changed
+
+class Communicator : public std::enable_shared_from_this<Communicator> {
+public:
+  Communicator(int rank, int nranks, InitOptions options);
+  ~Communicator();
+
+  // ---- life (init.cc, life.cc). Each blocks; background() runs one on a thread of its own.
+  Status init(const tuttiUniqueId &id);
+  Status init_split(Communicator &parent, int color, int key, bool *member);
+  Status finalize();
+  void close(); // frees bootstrap and engine
+  void abort(); // [any thread] never waits for a peer
+  void background(std::function<Status(Communicator &)> work);
+  void join_background();
+
+  // ---- state [any thread]
+  enum class State : int { ready, working, finalized, failed, closed };
+  State state() const { return state_.load(std::memory_order_acquire); }
+  Status health(); // ok, in_progress, or what ended the communicator
+  Status usable(); // ok when an operation may be enqueued
+  // Keeps the error for GetLastError; one that ends the communicator is spread to all ranks. Returns its code.
+  Code note(Status status);
+  Error last_error() const;
+  void fail(const Error &error);
+
+  // ---- operations (issue.cc) [one thread at a time]
+  Status check(const Call &call, Op *op);
+  Status check_v(const void *in, const size_t *in_counts, const size_t *in_displs, void *out, const size_t *out_counts,
+                 const size_t *out_displs, int type, BlockTables &tables, Op *op);
+  Status check_barrier(Op *op);
+  Status check_p2p(bool sending, const void *buffer, uint64_t count, int type, int peer, P2pOp *op) const;
+  Status submit(const Op &op, tuttiStream_t stream);
+  Status submit_p2p(std::span<const P2pOp> ops, std::span<const tuttiStream_t> streams);
+  Status synchronize();
+  Point last_point() const { return {core_, last_seq_}; }
+  Point tail_point() const { return {core_, core_->engine->enqueued()}; }
+  BlockTables &scratch_tables() { return tables_; }
+
+  Status create_premul(const void *scalar, int type, int *op);
+  Status destroy_premul(int op);
+
+  // ---- queries
+  int rank() const { return rank_; }
+  int nranks() const { return nranks_; }
+  const InitOptions &options() const { return options_; }
+  const std::shared_ptr<Core> &core() const { return core_; }
+  Result<std::string> explain(std::string_view coll, uint64_t count, int type);
+  Engine::Usage usage() const;
+
+  // Marks a call of the owner in progress, so that abort() can tell when nobody is inside.
+  std::atomic<uint32_t> inside{0};
+
+private:
+  struct Premul {
+    bool used = false;
+    int type = 0;
+    std::array<std::byte, 8> scalar{};
+  };
+  struct Hot {
+    uint64_t key = 0;
+    const Bound *bound = nullptr;
+  };
+  struct BoundKey {
+    uint32_t row, choice, dtype, redop;
+    int32_t root;
+    bool many_slices, in_place;
+    auto operator<=>(const BoundKey &) const = default;
+  };
+
+  void adopt(std::unique_ptr<Bootstrap> bootstrap);
+  Status set_up(); // after the bootstrap: agreement, net, engine, selection
+  Status exchange_selection();
+  Status start_engine(Iface<tutti_net_v1> net);
+  void log_ready() const;
+
+  Status check_type(std::string_view what, int type) const;
+  Status check_rank(std::string_view what, std::string_view name, int rank) const;
+  Status check_buffers(const Call &call, Op *op) const;
+  Status check_reduction(const Call &call, Op *op) const;
+  Result<const Bound *> find_bound(const Op &op, uint32_t bucket);
+  Result<std::shared_ptr<const Plan>> make_plan(const BoundKey &key, const Choice &choice) const;
+  bool many_slices(const Plan &plan, uint32_t row, uint32_t bucket, const Choice &choice) const;
+  Status enqueue(const Bound *bound, const OpArgs &args, std::span<const tuttiStream_t> streams);
+  Status enqueue_after(const Bound *bound, const OpArgs &args, std::span<const tuttiStream_t> streams);
+  Result<const Bound *> p2p_bound(std::span<const P2pOp> ops);
+  Status check_self(std::span<const P2pOp> ops) const;
+  Selection p2p_selection() const;
+  std::string operation_text(uint32_t row) const;
+
+  int rank_, nranks_; // fixed once init_split() knows
+  InitOptions options_;
+  std::shared_ptr<Core> core_;
+  Topology topology_;
+  LinkClass slowest_ = LinkClass::local;
+  Iface<tutti_net_v1> net_;
+  Iface<tutti_tuner_v1> tuner_;
+  SelectionTable selection_;
+  std::unique_ptr<Selector> selector_; // for explanations
+
+  std::array<std::array<Hot, kBuckets>, kRows> hot_{};
+  std::unordered_map<uint64_t, const Bound *> found_; // by Hot::key, for operations that take turns
+  std::map<BoundKey, const Bound *> bounds_;          // different keys may share one
+  std::map<std::vector<int32_t>, const Bound *> p2p_bounds_;
+  std::vector<int32_t> p2p_key_;
+  BlockTables tables_, p2p_tables_;
+  std::vector<uint32_t> p2p_order_;
+  uint64_t number_ = 0, p2p_number_ = 0; // operations so far; collectives alone keep ranks in step
+  uint64_t last_seq_ = 0;
+  uint64_t barrier_word_ = 0; // what barriers reduce, in place
+  std::vector<Premul> premuls_;
+  uint32_t premul_salt_ = 0; // tells this communicator's handles from others'
+  std::vector<Engine::Dependency> after_;
+  std::vector<Point> holds_; // engines that pending operations still look at
+
+  std::atomic<State> state_{State::working};
+  std::atomic<bool> aborted_{false};
+  mutable std::mutex mutex_; // guards last_error_, end_, and core_ against fail()
+  Error last_error_ = no_error();
+  Error end_ = no_error(); // what ended the communicator; valid when failed
+  std::thread background_;
+};
+
+} // namespace tutti
+
+struct tuttiComm {
+  static constexpr uint64_t kMagic = 0x7475'7474'6943'6f6dull, kDead = 0xdeadc0deull;
+  uint64_t head = kMagic; // both ends: a stray write or a freed handle shows
+  std::shared_ptr<tutti::Communicator> c;
+  uint64_t tail = kMagic;
+};

@@ -1,0 +1,143 @@
+#include "comm/destroy.h"
+#include "comm/handle.h"
+#include "log/log.h"
+#include <algorithm>
+#include <system_error>
+
+namespace tutti {
+namespace {
+
+// How long an abort waits for calls of other threads to notice; those that do not are freed by a later call.
+constexpr Nanos kAbortPatience = std::chrono::milliseconds(500);
+
+// The ranks of one communicator in this process, on their way out.
+class LocalRanks {
+public:
+  static LocalRanks &instance() {
+    static auto *all = new LocalRanks;
+    return *all;
+  }
+  // `rank` of `count` local ones leaves; work is what is left to do for it. Only the last one's caller waits.
+  Status leave(uint64_t id, int count, std::function<Status()> work, bool wait) {
+    std::vector<std::thread> others;
+    {
+      std::lock_guard lock(mutex_);
+      Leaving &l = leaving_[id];
+      if (++l.gone < count) {
+        try {
+          l.threads.emplace_back([work = std::move(work)] {
+            if (const Status s = work(); !s.ok()) log::warn(log::Subsys::destroy, "{}", s.error().line());
+          });
+          return {};
+        } catch (const std::system_error &) {
+        } // no thread to be had: this caller does it
+      } else {
+        others = std::move(l.threads);
+        leaving_.erase(id);
+      }
+    }
+    Status s = work();
+    for (auto &t : others) {
+      if (wait)
+        t.join();
+      else
+        t.detach();
+    }
+    return s;
+  }
+
+private:
+  struct Leaving {
+    int gone = 0;
+    std::vector<std::thread> threads;
+  };
+  std::mutex mutex_; // guards leaving_
+  std::map<uint64_t, Leaving> leaving_;
+};
+
+struct Locals {
+  uint64_t id = 0;
+  int count = 1;
+};
+Locals locals_of(const Communicator &c) {
+  const auto &core = c.core();
+  if (!core || !core->bootstrap) return {};
+  Locals l{core->bootstrap->comm_id(), 0};
+  const auto &mine = core->bootstrap->peer(c.rank()).process;
+  for (int r = 0; r < c.nranks(); r++) l.count += core->bootstrap->peer(r).process == mine;
+  return l;
+}
+
+Status finish(const std::shared_ptr<Communicator> &c) {
+  const log::ScopedRank scope(c->rank());
+  Status s;
+  if (c->state() == Communicator::State::ready) s = c->finalize();
+  if (!s.ok()) c->note(s);
+  c->close();
+  return s;
+}
+
+// Handles whose communicator still had a thread inside when it was aborted.
+struct Graveyard {
+  std::mutex mutex; // guards handles
+  std::vector<tuttiComm *> handles;
+};
+Graveyard &graveyard() {
+  static auto *g = new Graveyard;
+  return *g;
+}
+
+void bury(tuttiComm *handle) {
+  handle->c->close();
+  handle->head = handle->tail = tuttiComm::kDead;
+  delete handle;
+}
+
+void sweep() {
+  std::lock_guard lock(graveyard().mutex);
+  std::erase_if(graveyard().handles, [](tuttiComm *h) {
+    if (h->c->inside.load(std::memory_order_acquire) != 0) return false;
+    bury(h);
+    return true;
+  });
+}
+
+} // namespace
+
+Status destroy(const std::shared_ptr<Communicator> &comm) {
+  sweep();
+  comm->join_background();
+  const Locals local = locals_of(*comm);
+  if (local.count <= 1) return finish(comm);
+  return LocalRanks::instance().leave(
+      local.id, local.count, [comm] { return finish(comm); }, true);
+}
+
+void abort_handle(tuttiComm *handle) {
+  sweep();
+  const std::shared_ptr<Communicator> c = handle->c;
+  const bool setting_up = c->state() == Communicator::State::working;
+  c->abort();
+  handle->head = handle->tail = tuttiComm::kDead;
+  if (setting_up) { // the background thread frees what it made once it notices
+    c->join_background();
+    delete handle;
+    return;
+  }
+  heavy_fence();
+  const Deadline patience = Deadline::in(kAbortPatience);
+  while (c->inside.load(std::memory_order_acquire) != 0 && !patience.expired())
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  const Locals local = locals_of(*c);
+  if (c->inside.load(std::memory_order_acquire) != 0) {
+    std::lock_guard lock(graveyard().mutex);
+    graveyard().handles.push_back(handle);
+    return;
+  }
+  if (local.count > 1)
+    (void)LocalRanks::instance().leave(
+        local.id, local.count, [] { return Status(); }, false);
+  bury(handle);
+}
+
+} // namespace tutti

@@ -1,0 +1,76 @@
+// How an operation would run, and why, as JSON.
+#include "base/types.h"
+#include "comm/communicator.h"
+#include "comm/local_plan.h"
+#include <nlohmann/json.hpp>
+
+namespace tutti {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string_view class_name(LinkClass c) {
+  return c == LinkClass::local ? "local" : c == LinkClass::shm ? "shm" : "net";
+}
+
+ordered_json geometry(std::string_view algo, std::string_view proto, uint32_t channels, uint32_t slot, uint32_t depth,
+                      uint32_t flags) {
+  return {{"algo", algo},       {"proto", proto}, {"channels", channels},
+          {"slot_bytes", slot}, {"depth", depth}, {"nontemporal", (flags & TUTTI_CAND_NONTEMPORAL) != 0}};
+}
+
+} // namespace
+
+Result<std::string> Communicator::explain(std::string_view coll, uint64_t count, int type) {
+  TUTTI_TRY(usable());
+  TUTTI_TRY(check_type("explain", type));
+  const bool v = coll == "alltoallv";
+  const auto found = v ? std::optional<tutti_coll>(TUTTI_COLL_ALL_TO_ALL) : coll_from(coll);
+  if (!found) return tutti::fail(Code::invalid_argument, "explain: \"{}\" is no collective", coll);
+  const uint32_t row = v ? kRowV : *found, n = static_cast<uint32_t>(nranks_);
+  const bool p2p = !v && *found == TUTTI_COLL_SEND_RECV;
+  const uint64_t bytes =
+      count * dtype_bytes(static_cast<tutti_dtype>(type)) * std::max(coll_in_blocks(*found, n), coll_out_blocks(*found, n));
+  ordered_json out{{"coll", v ? std::string_view("alltoallv") : coll_name(*found)},
+                   {"count", count},
+                   {"type", dtype_name(static_cast<tutti_dtype>(type))},
+                   {"bytes", bytes},
+                   {"nranks", nranks_},
+                   {"rank", rank_}};
+  if (p2p || nranks_ == 1) {
+    TUTTI_ASSIGN(local, local_selection());
+    const Selection s = p2p ? p2p_selection() : local;
+    out.update(geometry(p2p ? "p2p" : "local", local.proto.table->name, 1, s.slot_bytes, s.depth, s.flags));
+    out["why"] = p2p ? "one plan per group, on links of their own" : "a lone rank copies";
+  } else {
+    const uint32_t bucket = bucket_of(bytes);
+    const Choice &c = selection_.at(row, bucket);
+    if (!c.algo) return tutti::fail(Code::invalid_usage, "{}", c.refusal);
+    out.update(geometry(c.algo.table->name, c.proto.table->name, c.channels, c.slot_bytes, c.depth, c.flags));
+    const auto ways = selector_->rate(row, v ? kBytesV : uint64_t(1) << bucket);
+    out["why"] = fmt::format("tuner \"{}\", bucket {}, asked by rank 0", tuner_ ? tuner_.table->name : "none", bucket);
+    out["bucket"] = bucket;
+    for (const Rated &w : ways) {
+      ordered_json way = geometry(w.algo.table->name, w.proto.table->name, w.channels, w.slot_bytes, w.depth, w.flags);
+      if (w.reason.empty())
+        way["cost"] = w.cost_us;
+      else
+        way["refused"] = w.reason;
+      out["ways"].push_back(std::move(way));
+    }
+    for (const auto &[key, bound] : bounds_)
+      if (key.row == row && key.choice == selection_.index[row][bucket]) out["bound"] = core_->engine->bound_summary(bound);
+  }
+  ordered_json counts = ordered_json::object(), links = ordered_json::array();
+  for (int r = 0; r < nranks_; r++) {
+    if (r == rank_) continue;
+    const std::string name(class_name(core_->engine->link_class(r)));
+    counts[name] = counts.value(name, 0) + 1;
+    links.push_back({{"peer", r}, {"link", core_->engine->describe_link(r)}});
+  }
+  out["transports"] = counts;
+  out["links"] = links;
+  return out.dump();
+}
+
+} // namespace tutti

@@ -1,0 +1,94 @@
+#include "comm/grammar.h"
+#include "base/types.h"
+#include <algorithm>
+#include <cctype>
+
+namespace tutti {
+namespace {
+
+std::string lower(std::string_view s) {
+  std::string out(s);
+  for (char &c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+std::string_view trimmed(std::string_view s) {
+  while (!s.empty() && s.front() == ' ') s.remove_prefix(1);
+  while (!s.empty() && s.back() == ' ') s.remove_suffix(1);
+  return s;
+}
+
+std::string joined(std::span<const std::string> names) {
+  std::string out;
+  for (const auto &n : names) out += (out.empty() ? "" : ", ") + n;
+  return out.empty() ? "none" : out;
+}
+
+std::string coll_names() {
+  std::string out;
+  for (tutti_coll c = 0; c < TUTTI_COLL_BARRIER; c++) out += (out.empty() ? "" : ", ") + std::string(coll_name(c));
+  return out;
+}
+
+template <class F> Status for_each_part(std::string_view text, char by, F &&fn) {
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(by, at), text.size());
+    if (const auto part = trimmed(text.substr(at, end - at)); !part.empty()) TUTTI_TRY(fn(part));
+    at = end + 1;
+  }
+  return {};
+}
+
+} // namespace
+
+Result<NameFilter> NameFilter::parse(std::string_view text, std::string_view origin, std::string_view what,
+                                     std::span<const std::string> known) {
+  NameFilter filter;
+  filter.origin_ = origin;
+  auto one_part = [&](std::string_view part) -> Status {
+    Rule rule;
+    std::optional<tutti_coll> coll;
+    rule.text = part;
+    if (const size_t colon = part.find(':'); colon != std::string_view::npos) {
+      coll = coll_from(trimmed(part.substr(0, colon)));
+      if (!coll)
+        return fail(Code::invalid_argument, "{}: \"{}\" names no collective; there are {}", origin, part.substr(0, colon),
+                    coll_names());
+      part = trimmed(part.substr(colon + 1));
+    }
+    rule.exclude = !part.empty() && part.front() == '^';
+    if (rule.exclude) part.remove_prefix(1);
+    TUTTI_TRY(for_each_part(part, ',', [&](std::string_view name) -> Status {
+      if (std::none_of(known.begin(), known.end(), [&](const auto &k) { return lower(k) == lower(name); }))
+        return fail(Code::invalid_argument, "{}: unknown {} \"{}\"; loaded are {}", origin, what, name, joined(known));
+      rule.names.push_back(lower(name));
+      return {};
+    }));
+    if (rule.names.empty())
+      return fail(Code::invalid_argument, "{}: \"{}\" lists no {}; loaded are {}", origin, rule.text, what, joined(known));
+    for (tutti_coll c = 0; c < TUTTI_COLL_COUNT; c++) {
+      if (coll ? c != *coll : filter.rules_[c].own) continue;
+      filter.rules_[c] = rule;
+      filter.rules_[c].own = coll.has_value();
+    }
+    return {};
+  };
+  TUTTI_TRY(for_each_part(text, ';', one_part));
+  return filter;
+}
+
+bool NameFilter::allows(tutti_coll coll, std::string_view name) const {
+  const Rule &r = rules_[coll];
+  const bool listed = std::find(r.names.begin(), r.names.end(), lower(name)) != r.names.end();
+  return listed != r.exclude;
+}
+
+bool NameFilter::forced(tutti_coll coll) const {
+  return !rules_[coll].exclude;
+}
+
+std::string NameFilter::describe(tutti_coll coll) const {
+  return fmt::format("\"{}\" ({})", rules_[coll].text, origin_);
+}
+
+} // namespace tutti

@@ -1,0 +1,171 @@
+// Set-up of a communicator: join, compare, choose, start the engine, share the selection.
+#include "base/types.h"
+#include "comm/agreement.h"
+#include "comm/communicator.h"
+#include "comm/startup.h"
+#include "log/log.h"
+
+namespace tutti {
+namespace {
+
+using log::Subsys;
+
+// Long enough for a neighbour to forward what it has, short enough not to be a hang.
+constexpr Nanos kFarewell = std::chrono::seconds(2);
+
+std::string_view class_name(LinkClass c) {
+  return c == LinkClass::local ? "local" : c == LinkClass::shm ? "shm" : "net";
+}
+
+// Whether some pair of ranks shares no memory: the same answer on all ranks, so all name the same net.
+bool needs_net(const Bootstrap &b, const Config &config) {
+  const bool shm = !config.flag("shm.disable");
+  for (int r = 1; r < b.nranks(); r++) {
+    const PeerInfo &first = b.peer(0), &other = b.peer(r);
+    if (other.host != first.host || (!shm && other.process != first.process)) return true;
+  }
+  return false;
+}
+
+} // namespace
+
+Communicator::Communicator(int rank, int nranks, InitOptions options)
+    : rank_(rank), nranks_(nranks), options_(std::move(options)) {
+  static std::atomic<uint32_t> salts{0};
+  premul_salt_ = salts.fetch_add(2, std::memory_order_relaxed) & 0x7ffe; // keeps handles below INT_MAX
+}
+
+Communicator::~Communicator() {
+  join_background();
+  close();
+}
+
+Status Communicator::init(const tuttiUniqueId &id) {
+  const log::ScopedRank scope(rank_);
+  TUTTI_ASSIGN(bootstrap, Bootstrap::join(id, nranks_, rank_, options_.config,
+                                          Deadline::in(options_.config->duration("core.init_timeout"))));
+  adopt(std::move(bootstrap));
+  return set_up();
+}
+
+Status Communicator::set_up() {
+  const auto t0 = Clock::now();
+  Status s = [&]() -> Status {
+    TUTTI_ASSIGN(p, process());
+    const Deadline deadline = Deadline::in(options_.config->duration("core.init_timeout"));
+    Bootstrap &b = *core_->bootstrap;
+    std::string why;
+    TUTTI_ASSIGN(tuner, choose_tuner(*options_.config, *p.registry));
+    tuner_ = tuner;
+    if (needs_net(b, *options_.config) || !options_.config->text("net.name").empty()) {
+      TUTTI_ASSIGN(net, choose_net(*options_.config, *p.registry, &why));
+      if (!net && needs_net(b, *options_.config))
+        return tutti::fail(Code::invalid_usage, "ranks share no memory and no network plugin has a device: {}", why);
+      net_ = net;
+      if (net) log::info(Subsys::net, "comm {:#x}: network {} ({})", b.comm_id(), net.table->name, why);
+    }
+    const RankFacts mine = make_facts(*options_.config, *p.registry, tuner_, net_);
+    TUTTI_ASSIGN(encoded, b.allgather(mine.encode(), deadline, "comparing versions and settings"));
+    std::vector<RankFacts> facts;
+    std::vector<TopologyInput> inputs;
+    for (int r = 0; r < nranks_; r++) {
+      TUTTI_ASSIGN(f, RankFacts::decode(encoded[static_cast<size_t>(r)]));
+      inputs.push_back({b.peer(r).host, f.cpus});
+      facts.push_back(std::move(f));
+    }
+    if (Status differ = compare_facts(facts); !differ.ok()) {
+      // All ranks see the same; none leaves before its neighbours have the pieces that it passes on.
+      (void)b.barrier(Deadline::in(kFarewell), "ending after a disagreement");
+      return differ;
+    }
+    topology_ = make_topology(inputs);
+    return start_engine(net_);
+  }();
+  if (s.ok()) {
+    state_.store(aborted_.load() ? State::failed : State::ready, std::memory_order_release);
+    log_ready();
+    log::info(Subsys::init, "comm {:#x}: set up after joining took {:.1f} ms", core_->bootstrap->comm_id(),
+              std::chrono::duration<double, std::milli>(Clock::now() - t0).count());
+    return s;
+  }
+  Error &e = s.error();
+  if (e.rank < 0) e.rank = rank_;
+  if (e.phase.empty()) e.phase = "init";
+  fail(e);
+  return s;
+}
+
+Status Communicator::start_engine(Iface<tutti_net_v1> net) {
+  TUTTI_ASSIGN(p, process());
+  const Deadline deadline = Deadline::in(options_.config->duration("core.init_timeout"));
+  Bootstrap &b = *core_->bootstrap;
+  TUTTI_ASSIGN(engine, Engine::create(b, *p.registry, options_.config, net));
+  core_->engine = std::move(engine);
+  // The engine may be gone when a late notice comes.
+  b.on_failure([weak = std::weak_ptr<Engine>(core_->engine)](const Error &e) {
+    if (auto alive = weak.lock()) alive->fail(e);
+  });
+  if (b.failed()) {
+    core_->engine->fail(b.failure().error());
+    return b.failure();
+  }
+  TUTTI_ASSIGN(infos, b.allgather(core_->engine->local_info(), deadline, "exchanging addresses"));
+  TUTTI_TRY(core_->engine->set_peers(infos));
+  for (int r = 0; r < nranks_; r++)
+    if (r != rank_) slowest_ = std::max(slowest_, core_->engine->link_class(r));
+  return exchange_selection();
+}
+
+// Rank 0 decides for all.
+Status Communicator::exchange_selection() {
+  if (nranks_ == 1) return {};
+  TUTTI_ASSIGN(p, process());
+  const Deadline deadline = Deadline::in(options_.config->duration("core.init_timeout"));
+  Bootstrap &b = *core_->bootstrap;
+  // Two nodes and more always have a net between some pair, one node only with shared memory off: all ranks see it.
+  Selector::Input in{p.registry, options_.config, tuner_, &topology_, slowest_};
+  if (needs_net(b, *options_.config)) in.slowest = LinkClass::net;
+  TUTTI_ASSIGN(selector, Selector::create(in));
+  selector_ = std::make_unique<Selector>(std::move(selector));
+  Bytes mine;
+  if (rank_ == 0) {
+    TUTTI_ASSIGN(table, selector_->table());
+    mine = table.encode();
+  }
+  TUTTI_ASSIGN(pieces, b.allgather(mine, deadline, "sharing the selection of algorithms"));
+  TUTTI_ASSIGN(table, SelectionTable::decode(pieces[0], *p.registry));
+  selection_ = std::move(table);
+  return {};
+}
+
+void Communicator::log_ready() const {
+  if (!log::enabled(log::Level::info, Subsys::init)) return;
+  const log::ScopedRank scope(rank_);
+  uint32_t count[3] = {};
+  for (int r = 0; r < nranks_; r++)
+    if (r != rank_) count[static_cast<size_t>(core_->engine->link_class(r))]++;
+  std::string links;
+  for (size_t c = 0; c < 3; c++)
+    if (count[c]) links += fmt::format("{}{} {}", links.empty() ? "" : ", ", count[c], class_name(static_cast<LinkClass>(c)));
+  log::info(Subsys::init, "comm {:#x}{}: rank {} of {}, {} host(s), {} core(s) here{}, peers: {}", core_->bootstrap->comm_id(),
+            options_.name.empty() ? "" : " \"" + options_.name + "\"", rank_, nranks_, topology_.node_count,
+            topology_.cores_on_node[static_cast<size_t>(topology_.node_of_rank[static_cast<size_t>(rank_)])],
+            topology_.oversubscribed() ? " (oversubscribed)" : "", links.empty() ? "none" : links);
+  if (rank_ != 0 || nranks_ == 1) return;
+  for (uint32_t row = 0; row < kRows; row++)
+    for (uint32_t b = 0; b < kBuckets;) {
+      uint32_t end = b;
+      while (end < kBuckets && selection_.index[row][end] == selection_.index[row][b]) end++;
+      const Choice &c = selection_.at(row, b);
+      const std::string range = fmt::format("{} from {} bytes", row_name(row), b == 0 ? 0 : (uint64_t(1) << (b - 1)) + 1);
+      if (c.algo)
+        log::info(Subsys::tuning, "comm {:#x}: {} -> {}/{}, {} channel(s), slots {} x {} (tuner \"{}\")",
+                  core_->bootstrap->comm_id(), range, c.algo.table->name, c.proto.table->name, c.channels, c.slot_bytes,
+                  c.depth, tuner_ ? tuner_.table->name : "none");
+      else
+        log::info(Subsys::tuning, "comm {:#x}: {} -> refused: {}", core_->bootstrap->comm_id(), range, c.refusal);
+      b = end;
+    }
+}
+
+} // namespace tutti

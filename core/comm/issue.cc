@@ -1,0 +1,143 @@
+// From a checked operation to the engine. The usual path is one look-up with one compare; it allocates and locks nothing.
+#include "base/types.h"
+#include "comm/communicator.h"
+#include "comm/local_plan.h"
+#include "comm/stream.h"
+#include "log/log.h"
+#include <algorithm>
+
+namespace tutti {
+namespace {
+
+// Chunks of the largest message of a size class.
+uint64_t chunk_limit(const Plan &plan, uint32_t row, uint32_t bucket, uint32_t nranks) {
+  const tutti_coll coll = coll_of_row(row);
+  if (row == kRowV) return UINT64_MAX;
+  const uint64_t block = (uint64_t(1) << bucket) / std::max(coll_in_blocks(coll, nranks), coll_out_blocks(coll, nranks));
+  const uint64_t pieces = std::max<uint64_t>(1, uint64_t(plan.pieces()) * plan.groups);
+  return align_up((block + pieces - 1) / pieces, kChunkAlign);
+}
+
+} // namespace
+
+std::string Communicator::operation_text(uint32_t row) const {
+  return fmt::format("{} #{}", row_name(row), number_);
+}
+
+Result<std::shared_ptr<const Plan>> Communicator::make_plan(const BoundKey &key, const Choice &choice) const {
+  uint32_t flags = 0;
+  if (key.row == kRowV) flags |= TUTTI_REQ_NONUNIFORM;
+  if (key.many_slices) flags |= TUTTI_REQ_MANY_SLICES;
+  if (key.in_place) flags |= TUTTI_REQ_IN_PLACE;
+  return build_plan(choice.algo, make_request(topology_, coll_of_row(key.row), rank_, key.root, choice.channels, flags));
+}
+
+bool Communicator::many_slices(const Plan &plan, uint32_t row, uint32_t bucket, const Choice &choice) const {
+  return chunk_limit(plan, row, bucket, static_cast<uint32_t>(nranks_)) > choice.slot_bytes;
+}
+
+Result<const Bound *> Communicator::find_bound(const Op &op, uint32_t bucket) {
+  const auto root = op.info.root;
+  if (nranks_ == 1) {
+    const BoundKey key{op.row, 0, op.dtype, op.redop, -1, false, op.in_place};
+    if (const auto it = bounds_.find(key); it != bounds_.end()) return it->second;
+    TUTTI_ASSIGN(selection, local_selection());
+    TUTTI_ASSIGN(plan, local_plan(coll_of_row(op.row)));
+    TUTTI_ASSIGN(bound, core_->engine->bind(plan, selection, op.dtype, op.redop));
+    return bounds_[key] = bound;
+  }
+  const Choice &choice = selection_.at(op.row, bucket);
+  if (!choice.algo) return tutti::fail(Code::invalid_usage, "{}", choice.refusal);
+  BoundKey key{op.row, selection_.index[op.row][bucket], op.dtype, op.redop, root, false, op.in_place};
+  TUTTI_ASSIGN(plan, make_plan(key, choice));
+  if (many_slices(*plan, op.row, bucket, choice)) {
+    key.many_slices = true;
+    TUTTI_ASSIGN(longer, make_plan(key, choice));
+    plan = longer;
+  }
+  if (const auto it = bounds_.find(key); it != bounds_.end()) return it->second;
+  const Selection selection{choice.proto, choice.slot_bytes, std::max(choice.depth, std::bit_ceil(plan->min_depth)),
+                            choice.flags};
+  TUTTI_ASSIGN(bound, core_->engine->bind(plan, selection, op.dtype, op.redop));
+  return bounds_[key] = bound;
+}
+
+Status Communicator::submit(const Op &op, tuttiStream_t stream) {
+  number_++;
+  // Nothing to move: the number alone keeps ranks in step.
+  const bool untouched = nranks_ == 1 && op.in_place && !op.has_factor;
+  if (op.bytes == 0 || untouched) {
+    last_seq_ = core_->engine->enqueued();
+    return core_->engine->failed() ? core_->engine->error() : Status();
+  }
+  const uint32_t bucket = bucket_of(op.bytes);
+  Hot &hot = hot_[op.row][bucket];
+  const uint64_t key = uint64_t(1) << 63 | uint64_t(op.in_place) << 62 | uint64_t(bucket) << 52 | uint64_t(op.row) << 48 |
+                       uint64_t(static_cast<uint32_t>(op.info.root + 1)) << 16 | uint64_t(op.dtype) << 8 | op.redop;
+  if (hot.key != key) [[unlikely]] {
+    auto [known, fresh] = found_.try_emplace(key, nullptr);
+    if (fresh) {
+      auto bound = find_bound(op, bucket);
+      if (!bound.ok()) {
+        found_.erase(known);
+        return std::move(bound.status());
+      }
+      known->second = *bound;
+    }
+    hot = {key, known->second};
+  }
+  OpArgs args;
+  args.in = op.in;
+  args.out = op.out;
+  if (op.tables) {
+    args.in_shape = {static_cast<uint32_t>(nranks_), 0, op.tables->in_bytes.data(), op.tables->in_offsets.data()};
+    args.out_shape = {static_cast<uint32_t>(nranks_), 0, op.tables->out_bytes.data(), op.tables->out_offsets.data()};
+  } else {
+    args.in_shape = {coll_in_blocks(op.row, static_cast<uint32_t>(nranks_)), op.block, nullptr, nullptr};
+    args.out_shape = {coll_out_blocks(op.row, static_cast<uint32_t>(nranks_)), op.block, nullptr, nullptr};
+  }
+  args.in_place = op.in_place;
+  if (op.has_factor) args.preop_factor = op.factor.data();
+  args.postop_divisor = nranks_ > 1 ? op.divisor : 0;
+  args.call = op.info;
+  args.call.number = number_;
+  if (!stream) [[likely]]
+    return enqueue(hot.bound, args, {});
+  return enqueue(hot.bound, args, {&stream, 1});
+}
+
+Status Communicator::enqueue(const Bound *bound, const OpArgs &args, std::span<const tuttiStream_t> streams) {
+  if (!streams.empty()) return enqueue_after(bound, args, streams);
+  TUTTI_ASSIGN(seq, core_->engine->enqueue(bound, args));
+  last_seq_ = seq;
+  return {};
+}
+
+// On user streams: after what other communicators were given on them.
+Status Communicator::enqueue_after(const Bound *bound, const OpArgs &args, std::span<const tuttiStream_t> streams) {
+  after_.clear();
+  std::erase_if(holds_, [](const Point &p) { return p.done(); });
+  for (tuttiStream_t s : streams) {
+    if (!s) continue;
+    std::lock_guard lock(s->mutex);
+    if (s->error.code != Code::ok) return Status(s->error);
+    s->tail.drop_done();
+    for (const Point &p : s->tail.points()) {
+      if (p.core == core_) continue; // an engine keeps its own order
+      if (p.core->engine->failed()) return p.core->engine->error();
+      after_.push_back({p.core->engine.get(), p.seq});
+      holds_.push_back(p);
+    }
+  }
+  TUTTI_ASSIGN(seq, core_->engine->enqueue(bound, args, after_));
+  last_seq_ = seq;
+  for (tuttiStream_t s : streams) {
+    if (!s) continue;
+    std::lock_guard lock(s->mutex);
+    s->tail.clear();
+    s->tail.add({core_, seq});
+  }
+  return {};
+}
+
+} // namespace tutti

@@ -1,0 +1,83 @@
+// tuttiConfig_t: what a program sets for one communicator, laid over the process's configuration.
+#include "comm/communicator.h"
+#include "comm/startup.h"
+#include "log/log.h"
+#include <cstddef>
+#include <cstring>
+
+namespace tutti {
+namespace {
+
+Result<tuttiConfig_t> copied(const tuttiConfig_t *given) {
+  tuttiConfig_t c = TUTTI_CONFIG_INITIALIZER;
+  size_t size = 0;
+  std::memcpy(&size, given, sizeof size);
+  constexpr size_t head = offsetof(tuttiConfig_t, blocking);
+  if (size < head || size > 1 << 16)
+    return fail(Code::invalid_argument, "config: size {} is not plausible", size)
+        .hint("initialise it with TUTTI_CONFIG_INITIALIZER");
+  std::memcpy(&c, given, std::min(size, sizeof c));
+  if (c.magic != TUTTI_CONFIG_MAGIC)
+    return fail(Code::invalid_argument, "config: magic {:#x} is not {:#x}", c.magic, TUTTI_CONFIG_MAGIC)
+        .hint("initialise it with TUTTI_CONFIG_INITIALIZER");
+  return c;
+}
+
+class Overrides {
+public:
+  void text(const char *field, const char *key, const char *value) {
+    if (value) list_.push_back({key, value, std::string("tuttiConfig_t.") + field});
+  }
+  void number(const char *field, const char *key, int64_t value, const char *unit = "") {
+    list_.push_back({key, std::to_string(value) + unit, std::string("tuttiConfig_t.") + field});
+  }
+  std::span<const Config::Override> list() const { return list_; }
+
+private:
+  std::vector<Config::Override> list_;
+};
+
+} // namespace
+
+Result<InitOptions> process_options() {
+  TUTTI_ASSIGN(p, process());
+  InitOptions o;
+  o.config = p.config;
+  o.blocking = p.config->flag("core.blocking");
+  return o;
+}
+
+Result<InitOptions> read_options(const tuttiConfig_t *given, const InitOptions &base) {
+  if (!given) return base;
+  TUTTI_ASSIGN(c, copied(given));
+  Overrides o;
+  const auto set = [](int v) { return v != TUTTI_CONFIG_UNDEF_INT; };
+  if (set(c.blocking) && c.blocking != 0 && c.blocking != 1)
+    return fail(Code::invalid_argument, "config: blocking {} is not 0 or 1", c.blocking);
+  if (set(c.minCTAs) && set(c.maxCTAs) && c.minCTAs > c.maxCTAs)
+    return fail(Code::invalid_argument, "config: minCTAs {} is over maxCTAs {}", c.minCTAs, c.maxCTAs);
+  if (set(c.trafficClass) && c.trafficClass < 0)
+    return fail(Code::invalid_argument, "config: trafficClass {} is below 0", c.trafficClass);
+  if (c.timeoutMs < 0) return fail(Code::invalid_argument, "config: timeoutMs {} is below 0", c.timeoutMs);
+  if (set(c.blocking)) o.text("blocking", "core.blocking", c.blocking ? "true" : "false");
+  if (set(c.minCTAs)) o.number("minCTAs", "coll.min_channels", c.minCTAs);
+  if (set(c.maxCTAs)) o.number("maxCTAs", "coll.max_channels", c.maxCTAs);
+  o.text("netName", "net.name", c.netName);
+  o.text("algo", "coll.algo", c.algo);
+  o.text("proto", "coll.proto", c.proto);
+  o.text("tuner", "plugins.tuner", c.tuner);
+  if (c.timeoutMs) o.number("timeoutMs", "core.timeout", c.timeoutMs, "ms");
+  if (c.memoryCapBytes) o.number("memoryCapBytes", "memory.cap", static_cast<int64_t>(c.memoryCapBytes));
+  InitOptions out = base;
+  TUTTI_ASSIGN(config, base.config->with(o.list()));
+  out.config = config;
+  out.blocking = config->flag("core.blocking");
+  if (c.commName) out.name = c.commName;
+  if (set(c.trafficClass)) out.traffic_class = c.trafficClass;
+  for (const auto &want : o.list())
+    if (config->setting(want.key).origin != want.origin)
+      log::info(log::Subsys::env, "{} = \"{}\" is overruled by {}", want.origin, want.text, config->setting(want.key).origin);
+  return out;
+}
+
+} // namespace tutti

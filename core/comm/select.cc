@@ -1,0 +1,269 @@
+#include "comm/select.h"
+#include "base/types.h"
+#include "log/log.h"
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+namespace tutti {
+namespace {
+
+constexpr uint32_t kMinSlot = 1024;
+// A communicator's links have a few geometries; each may take this part of the cap.
+constexpr uint64_t kCapShare = 4;
+
+int node_count_max(const Topology &t) {
+  return static_cast<int>(t.node_of_rank.size());
+}
+
+template <class Table> std::vector<std::string> names_of(const std::vector<Iface<Table>> &ifaces) {
+  std::vector<std::string> out;
+  for (const auto &i : ifaces) out.emplace_back(i.table->name);
+  return out;
+}
+
+uint32_t send_links(const Plan &plan) {
+  uint32_t n = 0;
+  for (const PlanLane &lane : plan.lanes) n += static_cast<uint32_t>(std::max(lane.send.size(), lane.recv.size()));
+  return n;
+}
+
+} // namespace
+
+std::string_view row_name(uint32_t row) {
+  return row == kRowV ? std::string_view("alltoallv") : coll_name(row);
+}
+
+PlanRequest make_request(const Topology &topology, tutti_coll coll, int rank, int root, uint32_t channels, uint32_t flags) {
+  PlanRequest r;
+  r.coll = coll;
+  r.rank = rank;
+  r.nranks = node_count_max(topology);
+  r.root = root;
+  r.channels = channels;
+  r.flags = flags;
+  r.node_of_rank = topology.node_of_rank;
+  PlanRequest::Channel channel;
+  channel.order = topology.ring_order;
+  r.channel.assign(channels, channel);
+  return r;
+}
+
+Result<Selector> Selector::create(Input input) {
+  Selector s(std::move(input));
+  const auto parse = [&](const char *key, const char *what, const std::vector<std::string> &names) {
+    const Setting &setting = s.in_.config->setting(key);
+    return NameFilter::parse(setting.text, setting.origin, what, names);
+  };
+  const auto algos = names_of(s.in_.registry->all<tutti_algo_v1>(TUTTI_ALGO));
+  const auto protos = names_of(s.in_.registry->all<tutti_proto_v1>(TUTTI_PROTO));
+  if (algos.empty() || protos.empty())
+    return fail(Code::invalid_usage, "no {} plugin is loaded; `tutti info` shows what was searched and why files were skipped",
+                algos.empty() ? "algorithm" : "protocol");
+  TUTTI_ASSIGN(a, parse("coll.algo", "algorithm", algos));
+  TUTTI_ASSIGN(p, parse("coll.proto", "protocol", protos));
+  s.algos_ = std::move(a);
+  s.protos_ = std::move(p);
+  return s;
+}
+
+// Links are those of rank 0, which is the root where there is one and so has most.
+Selector::Support Selector::ask_support(const Iface<tutti_algo_v1> &algo, uint32_t row) const {
+  const tutti_coll coll = coll_of_row(row);
+  const uint32_t flags = row == kRowV ? static_cast<uint32_t>(TUTTI_REQ_NONUNIFORM) : 0u;
+  const PlanRequest request = make_request(*in_.topology, coll, 0, coll_has_root(coll) ? 0 : -1, 1, flags);
+  if (Status s = algo_supports(algo, request); !s.ok()) return {s.error().message, 0};
+  auto plan = build_plan(algo, request);
+  if (!plan.ok()) return {plan.status().error().message, 0};
+  return {"", send_links(**plan)};
+}
+
+const Selector::Support &Selector::support(const Iface<tutti_algo_v1> &algo, uint32_t row) const {
+  const auto [it, fresh] = support_.try_emplace({algo.table, row});
+  if (fresh) it->second = ask_support(algo, row);
+  return it->second;
+}
+
+// Shrinks slots until the links of one geometry fit their part of the cap. A pure function of the table's inputs.
+void Selector::clamp(Rated &way, uint32_t links) const {
+  const Config &c = *in_.config;
+  const auto lo = static_cast<uint32_t>(c.number("coll.min_channels"));
+  const auto hi = std::max(lo, static_cast<uint32_t>(c.number("coll.max_channels")));
+  way.channels = std::clamp(way.channels, lo, hi);
+  if (const auto slot = static_cast<uint32_t>(c.number("coll.slot_bytes"))) way.slot_bytes = slot;
+  if (const auto depth = static_cast<uint32_t>(c.number("coll.depth"))) way.depth = depth;
+  way.depth = std::bit_ceil(std::max(2u, way.depth));
+  if (const auto buffer = static_cast<uint64_t>(c.number("coll.buffer"))) {
+    while (way.depth > 2 && uint64_t(way.slot_bytes) * way.depth > buffer) way.depth /= 2;
+    if (uint64_t(way.slot_bytes) * way.depth > buffer) way.slot_bytes = static_cast<uint32_t>(buffer / way.depth);
+  }
+  way.slot_bytes = std::max(kMinSlot, static_cast<uint32_t>(align_up(way.slot_bytes, kChunkAlign)));
+  const uint64_t budget = static_cast<uint64_t>(c.number("memory.cap")) / kCapShare;
+  const uint64_t n = std::max<uint64_t>(1, uint64_t(links) * way.channels);
+  while (way.depth > 2 && n * way.slot_bytes * way.depth > budget) way.depth /= 2;
+  while (way.slot_bytes > kMinSlot && n * way.slot_bytes * way.depth > budget) way.slot_bytes /= 2;
+  way.slot_bytes = static_cast<uint32_t>(align_up(way.slot_bytes, kChunkAlign));
+}
+
+void Selector::ask_tuner(uint32_t row, uint64_t bytes, std::vector<Rated> &ways) const {
+  std::vector<tutti_candidate> candidates;
+  for (const Rated &w : ways) {
+    tutti_candidate c{};
+    c.algo = w.algo.table->name;
+    c.proto = w.proto.table->name;
+    c.channels = w.channels;
+    c.min_channels = static_cast<uint32_t>(in_.config->number("coll.min_channels"));
+    c.max_channels = std::max(c.min_channels, static_cast<uint32_t>(in_.config->number("coll.max_channels")));
+    c.slot_bytes = w.slot_bytes;
+    c.depth = w.depth;
+    candidates.push_back(c);
+  }
+  const Topology &t = *in_.topology;
+  tutti_tune_query q{};
+  q.struct_size = sizeof q;
+  q.coll = coll_of_row(row);
+  q.bytes = bytes;
+  q.nranks = node_count_max(t);
+  q.nnodes = static_cast<int32_t>(t.node_count);
+  q.max_ppn = static_cast<int32_t>(t.max_ppn());
+  q.min_cores = static_cast<int32_t>(t.min_cores());
+  q.flags = t.oversubscribed() ? static_cast<uint32_t>(TUTTI_TUNE_OVERSUBSCRIBED) : 0u;
+  q.transport = static_cast<uint32_t>(in_.slowest);
+  const auto status = in_.tuner.table->rate(in_.tuner.plugin->state, &q, candidates.data(),
+                                            static_cast<uint32_t>(candidates.size()), sizeof(tutti_candidate));
+  if (status < 0) {
+    const auto why = plugin_error(*in_.tuner.plugin, status, "rating candidates");
+    log::write_once(log::Level::warn, log::Subsys::tuning, std::string("tuner ") + in_.tuner.table->name,
+                    why.error().line() + "; the core's own order holds");
+    return;
+  }
+  for (size_t i = 0; i < ways.size(); i++) {
+    const tutti_candidate &c = candidates[i];
+    ways[i].cost_us = c.cost_us;
+    ways[i].channels = c.channels;
+    ways[i].slot_bytes = c.slot_bytes;
+    ways[i].depth = c.depth;
+    ways[i].flags = c.flags;
+    if (c.cost_us < 0) ways[i].reason = fmt::format("tuner \"{}\" forbids it for this size", in_.tuner.table->name);
+  }
+}
+
+std::vector<Rated> Selector::rate(uint32_t row, uint64_t bytes) const {
+  const tutti_coll coll = coll_of_row(row);
+  std::vector<Rated> usable, refused;
+  for (const auto &algo : in_.registry->all<tutti_algo_v1>(TUTTI_ALGO)) {
+    std::string reason;
+    if (!algos_.allows(coll, algo.table->name))
+      reason = "excluded by " + algos_.describe(coll);
+    else
+      reason = support(algo, row).reason;
+    for (const auto &proto : in_.registry->all<tutti_proto_v1>(TUTTI_PROTO)) {
+      Rated w{.algo = algo,
+              .proto = proto,
+              .cost_us = 0,
+              .channels = 1,
+              .slot_bytes = 32 << 10,
+              .depth = 8,
+              .flags = 0,
+              .reason = reason};
+      if (reason.empty() && !protos_.allows(coll, proto.table->name)) w.reason = "excluded by " + protos_.describe(coll);
+      (w.reason.empty() ? usable : refused).push_back(std::move(w));
+    }
+  }
+  if (in_.tuner && !usable.empty()) ask_tuner(row, bytes, usable);
+  for (Rated &w : usable) clamp(w, support(w.algo, row).links);
+  const auto order = [](const Rated &a, const Rated &b) {
+    if (a.reason.empty() != b.reason.empty()) return a.reason.empty();
+    return a.cost_us < b.cost_us;
+  };
+  std::stable_sort(usable.begin(), usable.end(), order);
+  usable.insert(usable.end(), refused.begin(), refused.end());
+  return usable;
+}
+
+std::string Selector::refusal(uint32_t row, const std::vector<Rated> &ways) const {
+  std::string out = fmt::format("no way to run {}:", row_name(row));
+  std::set<std::string> said;
+  for (const Rated &w : ways)
+    if (const auto text = fmt::format(" {}: {}", w.algo.table->name, w.reason); said.insert(text).second)
+      out += (said.size() > 1 ? "," : "") + text;
+  return out;
+}
+
+Choice Selector::choose(uint32_t row, uint64_t bytes) const {
+  const auto ways = rate(row, bytes);
+  if (ways.empty() || !ways.front().reason.empty()) {
+    Choice none;
+    none.refusal = refusal(row, ways);
+    return none;
+  }
+  const Rated &w = ways.front();
+  return {w.algo, w.proto, w.channels, w.slot_bytes, w.depth, w.flags, ""};
+}
+
+Result<SelectionTable> Selector::table() const {
+  SelectionTable t;
+  for (uint32_t row = 0; row < kRows; row++) {
+    for (uint32_t b = 0; b < kBuckets; b++) {
+      if (row == kRowV && b > 0) {
+        t.index[row][b] = t.index[row][0];
+        continue;
+      }
+      Choice c = choose(row, row == kRowV ? kBytesV : uint64_t(1) << b);
+      const tutti_coll coll = coll_of_row(row);
+      if (!c.algo && (algos_.named(coll) || protos_.named(coll))) return fail(Code::invalid_usage, "{}", c.refusal);
+      const auto same = [&](const Choice &o) {
+        return o.algo.table == c.algo.table && o.proto.table == c.proto.table && o.channels == c.channels &&
+               o.slot_bytes == c.slot_bytes && o.depth == c.depth && o.flags == c.flags && o.refusal == c.refusal;
+      };
+      const auto hit = std::find_if(t.choices.begin(), t.choices.end(), same);
+      t.index[row][b] = static_cast<uint16_t>(hit - t.choices.begin());
+      if (hit == t.choices.end()) t.choices.push_back(std::move(c));
+    }
+  }
+  return t;
+}
+
+// Text: the number of choices, a line for each, then the rows.
+Bytes SelectionTable::encode() const {
+  std::string out = fmt::format("{}\n", choices.size());
+  for (const Choice &c : choices)
+    out += fmt::format("{}\n{}\n{} {} {} {}\n{}\n", c.algo ? c.algo.table->name : "", c.proto ? c.proto.table->name : "",
+                       c.channels, c.slot_bytes, c.depth, c.flags, c.refusal);
+  for (const auto &row : index) {
+    for (uint16_t i : row) out += fmt::format("{} ", i);
+    out += '\n';
+  }
+  const auto *p = reinterpret_cast<const std::byte *>(out.data());
+  return {p, p + out.size()};
+}
+
+Result<SelectionTable> SelectionTable::decode(std::span<const std::byte> text, const Registry &registry) {
+  std::istringstream in(std::string(reinterpret_cast<const char *>(text.data()), text.size()));
+  const auto broken = [] { return fail(Code::internal, "the selection table of rank 0 cannot be read"); };
+  SelectionTable t;
+  size_t n = 0;
+  std::string line, algo, proto;
+  if (!(in >> n) || n > kRows * kBuckets) return broken();
+  std::getline(in, line);
+  for (size_t i = 0; i < n; i++) {
+    Choice c;
+    if (!std::getline(in, algo) || !std::getline(in, proto) || !std::getline(in, line)) return broken();
+    std::istringstream numbers(line);
+    numbers >> c.channels >> c.slot_bytes >> c.depth >> c.flags;
+    if (!numbers || !std::getline(in, c.refusal)) return broken();
+    if (!algo.empty()) {
+      TUTTI_ASSIGN(a, registry.named<tutti_algo_v1>(TUTTI_ALGO, algo));
+      TUTTI_ASSIGN(p, registry.named<tutti_proto_v1>(TUTTI_PROTO, proto));
+      c.algo = a;
+      c.proto = p;
+    }
+    t.choices.push_back(std::move(c));
+  }
+  for (auto &row : t.index)
+    for (uint16_t &i : row)
+      if (!(in >> i) || i >= n) return broken();
+  return t;
+}
+
+} // namespace tutti

@@ -1,0 +1,93 @@
+// tutti/core/comm/select.h: which algorithm, protocol, channels and slots run a collective of a size class. Rank 0 asks the
+// tuner once per class at set-up and hands the table to all ranks, so ranks cannot disagree and an operation only looks up.
+#pragma once
+#include "bootstrap/bootstrap.h"
+#include "comm/grammar.h"
+#include "exec/engine.h"
+#include "plan/plan.h"
+#include "topology/topology.h"
+#include "tutti/plugin/tuner.h"
+#include <array>
+#include <bit>
+#include <map>
+
+namespace tutti {
+
+// Size class b holds the sizes in (2^(b-1), 2^b] bytes.
+constexpr uint32_t kBuckets = 48;
+constexpr uint32_t bucket_of(uint64_t bytes) {
+  const auto b = bytes <= 1 ? 0u : static_cast<uint32_t>(std::bit_width(bytes - 1));
+  return b < kBuckets ? b : kBuckets - 1;
+}
+// One row per collective. Sends and receives take no algorithm, so their row serves alltoallv, whose ranks know different sizes
+// and therefore share one entry for all of them.
+constexpr uint32_t kRows = TUTTI_COLL_COUNT;
+constexpr uint32_t kRowV = TUTTI_COLL_SEND_RECV;
+constexpr uint64_t kBytesV = 1 << 20; // what the tuner is asked for alltoallv
+constexpr tutti_coll coll_of_row(uint32_t row) {
+  return row == kRowV ? tutti_coll{TUTTI_COLL_ALL_TO_ALL} : row;
+}
+std::string_view row_name(uint32_t row);
+
+struct Choice {
+  Iface<tutti_algo_v1> algo; // empty: `refusal` says why nothing may run
+  Iface<tutti_proto_v1> proto;
+  uint32_t channels = 1, slot_bytes = 0, depth = 0, flags = 0;
+  std::string refusal;
+};
+
+struct SelectionTable {
+  std::vector<Choice> choices; // distinct ones
+  std::array<std::array<uint16_t, kBuckets>, kRows> index{};
+  const Choice &at(uint32_t row, uint32_t bucket) const { return choices[index[row][bucket]]; }
+  Bytes encode() const;
+  static Result<SelectionTable> decode(std::span<const std::byte> text, const Registry &registry);
+};
+
+// A request for `coll` as this communicator's topology shapes it.
+PlanRequest make_request(const Topology &topology, tutti_coll coll, int rank, int root, uint32_t channels, uint32_t flags);
+
+// A possible way and what is to be said about it.
+struct Rated {
+  Iface<tutti_algo_v1> algo;
+  Iface<tutti_proto_v1> proto;
+  double cost_us = 0;
+  uint32_t channels = 1, slot_bytes = 0, depth = 0, flags = 0;
+  std::string reason; // why it cannot be used; "" = it can
+};
+
+class Selector {
+public:
+  struct Input {
+    const Registry *registry = nullptr;
+    std::shared_ptr<const Config> config;
+    Iface<tutti_tuner_v1> tuner; // may be empty: the core's own order
+    const Topology *topology = nullptr;
+    LinkClass slowest = LinkClass::local;
+  };
+  static Result<Selector> create(Input input);
+  // An entry that configuration forbids by naming the collective is an error; one that a general rule forbids becomes a
+  // refusal.
+  Result<SelectionTable> table() const;
+  // All ways for one size, usable ones first and by cost.
+  std::vector<Rated> rate(uint32_t row, uint64_t bytes) const;
+  Choice choose(uint32_t row, uint64_t bytes) const;
+
+private:
+  explicit Selector(Input input) : in_(std::move(input)) {}
+  void ask_tuner(uint32_t row, uint64_t bytes, std::vector<Rated> &ways) const;
+  void clamp(Rated &way, uint32_t links) const;
+  struct Support {
+    std::string reason; // "" = supported
+    uint32_t links = 0; // of rank 0, per channel
+  };
+  const Support &support(const Iface<tutti_algo_v1> &algo, uint32_t row) const;
+  Support ask_support(const Iface<tutti_algo_v1> &algo, uint32_t row) const;
+  std::string refusal(uint32_t row, const std::vector<Rated> &ways) const;
+
+  Input in_;
+  NameFilter algos_, protos_;
+  mutable std::map<std::pair<const void *, uint32_t>, Support> support_; // a plan is built for an answer: ask once
+};
+
+} // namespace tutti

@@ -1,0 +1,154 @@
+#include "comm/startup.h"
+#include "bootstrap/bootstrap.h"
+#include "exec/kernels.h"
+#include "log/log.h"
+#include "plan/check.h"
+#include "tutti/plugin/algo.h"
+#include "tutti/plugin/proto.h"
+#include "tutti/tutti.h"
+#include <algorithm>
+#include <mutex>
+#include <optional>
+
+namespace tutti {
+namespace {
+
+using log::Subsys;
+
+std::string text_of(const Setting &s) {
+  if (s.list.empty()) return s.text;
+  std::string out;
+  for (const auto &item : s.list) out += (out.empty() ? "" : ",") + item;
+  return out;
+}
+
+void log_start(const Process &p) {
+  if (!log::enabled(log::Level::info, Subsys::init)) return;
+  log::info(Subsys::init, "tutti {}.{}.{}, plugin ABI {}.{}, kernels {}", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH,
+            TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, simd_target());
+  for (const auto &[option, setting] : p.config->all())
+    if (!p.config->is_default(option->key))
+      log::info(Subsys::env, "{} = \"{}\" from {}", option->key, text_of(*setting), setting->origin);
+  for (const auto &plugin : p.registry->plugins()) {
+    std::string ifaces;
+    for (const char *const *i = plugin->desc->ifaces; *i; i++) ifaces += std::string(ifaces.empty() ? "" : ", ") + *i;
+    log::info(Subsys::plugin, "plugin {} {} ({}) from {}", plugin->desc->name, plugin->desc->version, ifaces,
+              plugin->path.empty() ? "the program" : plugin->path);
+  }
+  for (const auto &skipped : p.registry->skipped())
+    if (!skipped.foreign) log::info(Subsys::plugin, "plugin {} skipped: {}", skipped.path, skipped.reason);
+}
+
+// tutti.host.watch/1 on the bootstrap's service thread.
+tutti_status add_watch(const tutti_host *, int32_t fd, uint32_t events, void (*fn)(void *, uint32_t), void *arg) noexcept {
+  const Status s = service_watch(fd, events, fn, arg);
+  if (!s.ok()) log::warn(Subsys::plugin, "cannot watch descriptor {}: {}", fd, s.error().line());
+  return s.ok() ? TUTTI_OK : TUTTI_ERR_SYSTEM;
+}
+void remove_watch(const tutti_host *, int32_t fd) noexcept {
+  service_unwatch(fd);
+}
+constexpr tutti_host_watch_v1 kWatch{sizeof(tutti_host_watch_v1), 0, add_watch, remove_watch};
+
+Result<Process> start() {
+  TUTTI_ASSIGN(config, Config::process());
+  provide_host_service(TUTTI_HOST_REDUCE, host_reduce_service());
+  provide_host_service(TUTTI_HOST_PLAN, host_plan_service());
+  provide_host_service(TUTTI_HOST_WATCH, &kWatch);
+  TUTTI_ASSIGN(registry, Registry::process());
+  Process p{config, registry};
+  log_start(p);
+  return p;
+}
+
+// More is better.
+struct NetRank {
+  uint32_t devices = 0, speed = 0;
+};
+
+Result<NetRank> look_at(const Iface<tutti_net_v1> &net) {
+  NetRank out;
+  if (const auto s = net.table->device_count(net.plugin->state, &out.devices); s < 0)
+    return plugin_error(*net.plugin, s, "counting devices");
+  for (uint32_t d = 0; d < out.devices; d++) {
+    tutti_net_dev dev{};
+    dev.struct_size = sizeof dev;
+    if (const auto s = net.table->device_info(net.plugin->state, d, &dev); s < 0)
+      return plugin_error(*net.plugin, s, fmt::format("describing device {}", d));
+    out.speed = std::max(out.speed, dev.speed_mbps);
+  }
+  return out;
+}
+
+Result<Iface<tutti_net_v1>> required_net(const Registry &registry, std::string_view name, std::string_view origin) {
+  auto net = registry.named<tutti_net_v1>(TUTTI_NET, name);
+  if (!net.ok()) {
+    net.status().error().message = fmt::format("{}: {}", origin, net.status().error().message);
+    return net;
+  }
+  auto look = look_at(*net);
+  if (!look.ok()) return std::move(look.status());
+  if (look->devices == 0) {
+    const Status why = plugin_error(*net->plugin, TUTTI_ERR_UNSUPPORTED, "looking for devices");
+    return fail(Code::invalid_usage, "{}: network \"{}\" has no usable device: {}", origin, name, why.error().message);
+  }
+  return net;
+}
+
+} // namespace
+
+Result<Process> process() {
+  static std::mutex mutex; // guards outcome
+  static std::optional<Result<Process>> outcome;
+  std::lock_guard lock(mutex);
+  if (!outcome) outcome.emplace(start());
+  return *outcome;
+}
+
+Result<Iface<tutti_net_v1>> choose_net(const Config &config, const Registry &registry, std::string *why) {
+  if (const Setting &name = config.setting("net.name"); !name.text.empty()) {
+    *why = fmt::format("named by {}", name.origin);
+    return required_net(registry, name.text, name.origin);
+  }
+  const auto nets = registry.all<tutti_net_v1>(TUTTI_NET);
+  const auto &listed = config.list("plugins.net");
+  for (const std::string &name : listed) { // paths name files that are loaded under the plugin's own name
+    if (name == "none" || name.find('/') != std::string::npos) continue;
+    auto net = registry.named<tutti_net_v1>(TUTTI_NET, name);
+    if (!net.ok()) continue;
+    if (auto look = look_at(*net); look.ok() && look->devices > 0) {
+      *why = fmt::format("first of plugins.net ({})", config.setting("plugins.net").origin);
+      return net;
+    }
+  }
+  Iface<tutti_net_v1> best;
+  uint32_t best_speed = 0;
+  for (const auto &net : nets) {
+    auto look = look_at(net);
+    const bool usable = look.ok() && look->devices > 0;
+    if (usable && (!best || look->speed > best_speed)) {
+      best = net;
+      best_speed = look->speed;
+    }
+    if (!usable)
+      *why += fmt::format("{}{}: {}", why->empty() ? "" : ", ", net.table->name,
+                          look.ok() ? std::string("no device") : look.status().error().message);
+  }
+  *why = why->empty() ? std::string("the fastest with a device") : "passed over " + *why;
+  return best;
+}
+
+Result<Iface<tutti_tuner_v1>> choose_tuner(const Config &config, const Registry &registry) {
+  if (const Setting &name = config.setting("plugins.tuner"); !name.text.empty()) {
+    const std::string &text = name.text;
+    if (text.find('/') == std::string::npos) return registry.named<tutti_tuner_v1>(TUTTI_TUNER, text);
+    for (const auto &t : registry.all<tutti_tuner_v1>(TUTTI_TUNER))
+      if (t.plugin->path == text) return t;
+    return fail(Code::invalid_usage, "{}: \"{}\" offers no tuner", name.origin, text);
+  }
+  if (auto table = registry.named<tutti_tuner_v1>(TUTTI_TUNER, "table"); table.ok()) return table;
+  const auto all = registry.all<tutti_tuner_v1>(TUTTI_TUNER);
+  return all.empty() ? Iface<tutti_tuner_v1>{} : all.front();
+}
+
+} // namespace tutti

@@ -1,0 +1,76 @@
+// tutti/core/comm/stream.h: streams, events and work handles: sets of points in communicators' sequences. An engine runs its
+// own operations in order, so a stream only has to order operations of different communicators.
+#pragma once
+#include "comm/communicator.h"
+
+struct tuttiStream;
+struct tuttiEvent;
+struct tuttiWork;
+
+namespace tutti {
+
+// Points that must have completed; at most one per communicator.
+class PointSet {
+public:
+  void add(const Point &point);
+  void add(const PointSet &other) {
+    for (const Point &p : other.points_) add(p);
+  }
+  void drop_done();
+  void drop(const Core *core);
+  void clear() { points_.clear(); }
+  std::span<const Point> points() const { return points_; }
+  Status wait() const;        // all; the first error
+  Result<bool> query() const; // drives a little progress
+
+private:
+  std::vector<Point> points_;
+};
+
+// Handles are created here so that forget_core() knows them.
+tuttiStream *make_stream();
+tuttiEvent *make_event();
+tuttiWork *make_work(const Point &point);
+void free_handle(tuttiStream *stream);
+void free_handle(tuttiEvent *event);
+void free_handle(tuttiWork *work);
+// Until everything that the handle names has completed; the first error.
+Status wait_handle(tuttiStream &stream);
+Status wait_handle(tuttiEvent &event);
+Status wait_handle(tuttiWork &work);
+// ok, or Code::in_progress.
+Status query_handle(tuttiStream &stream);
+Status query_handle(tuttiEvent &event);
+Status query_handle(tuttiWork &work);
+Status record(tuttiEvent &event, tuttiStream &stream);
+void record(tuttiEvent &event, const Point &point);
+Status wait_event(tuttiStream &stream, tuttiEvent &event);
+
+// Before a communicator's engine goes: no stream, event or work handle names it any more; failed ones remember the error.
+void forget_core(const std::shared_ptr<Core> &core);
+
+} // namespace tutti
+
+struct tuttiStream {
+  static constexpr uint64_t kMagic = 0x7475'7474'6953'7472ull;
+  uint64_t magic = kMagic;
+  std::mutex mutex;                       // guards the rest
+  tutti::PointSet tail;                   // the next operation comes after these
+  tutti::Error error = tutti::no_error(); // of a communicator that is gone; ok = none
+};
+
+struct tuttiEvent {
+  static constexpr uint64_t kMagic = 0x7475'7474'6945'7674ull;
+  uint64_t magic = kMagic;
+  std::mutex mutex; // guards the rest
+  tutti::PointSet points;
+  tutti::Error error = tutti::no_error();
+};
+
+struct tuttiWork {
+  static constexpr uint64_t kMagic = 0x7475'7474'6957'726bull;
+  uint64_t magic = kMagic;
+  std::mutex mutex; // guards the rest
+  tutti::PointSet points;
+  tutti::Error error = tutti::no_error();
+};
