@@ -406,7 +406,7 @@ void CheckRun::report_deadlock() {
   size_t stuck = 0;
   for (uint32_t i = 0; i < lanes_.size(); i++) {
     if (lanes_[i].slice >= slices_) continue;
-    if (stuck++ < 4) text += (text.empty() ? "" : "; ") + waits_for(lanes_[i], i);
+    if (stuck++ < 4) text += fmt::format("{}{}", text.empty() ? "" : "; ", waits_for(lanes_[i], i));
   }
   if (stuck > 4) text += fmt::format("; and {} more lanes", stuck - 4);
   findings_.add("deadlock", "at depth {}: {}", depth_, text);
