@@ -1,6 +1,5 @@
 // Runs a test body once for every SIMD target that this CPU has, the scalar one included.
 #pragma once
-#undef DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN // main.cc has it
 #include "exec/kernels.h"
 #include "hwy/targets.h"
 #include <doctest/doctest.h>

@@ -1,0 +1,129 @@
+// tutti/plugins/net-socket/context.cc
+#include "context.h"
+#include "connector.h"
+#include "listener.h"
+#include <bit>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+namespace tutti::net_socket {
+
+constexpr size_t polled_directly = 4;     // up to so many busy endpoints, trying a socket is cheaper than asking epoll first
+constexpr uint32_t pending_interval = 16; // connections being set up are looked at every so many calls
+
+Context::Context(const Host &host, const Settings &settings, Device device, const tutti_net_ctx_config &)
+    : NetObject(host), settings_(settings), device_(std::move(device)), epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!epoll_ || !event_) plugin::fail_errno(errno, "cannot make event descriptors");
+  watch(event_.get(), &event_watch_);
+  ring_.resize(64);
+  if (settings_.threads) helpers_ = std::make_unique<Helpers>(settings_.threads);
+}
+
+Context::~Context() = default;
+
+std::unique_ptr<Listener> Context::listen(plugin::Address &addr) {
+  return std::make_unique<Listener>(*this, addr);
+}
+
+std::unique_ptr<Endpoint> Context::connect(const plugin::Address &addr) {
+  return make_sender(*this, addr.get<Blob>());
+}
+
+std::unique_ptr<Mr> Context::mr_register(const tutti_region &region) {
+  if (region.kind != TUTTI_MEM_HOST) plugin::unsupported("sockets move host memory only, not memory kind ", region.kind);
+  return std::make_unique<Mr>();
+}
+
+void Context::watch(int fd, Watched *target) {
+  epoll_event e{EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {.ptr = target}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e) == 0) return;
+  if (errno == EEXIST && epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &e) == 0) return;
+  plugin::fail_errno(errno, "cannot watch a socket");
+}
+
+bool Context::collect_events() {
+  epoll_event events[64];
+  int n = 0;
+  bool any = false;
+  do {
+    n = epoll_wait(epoll_.get(), events, 64, 0);
+    any |= n > 0;
+    for (int i = 0; i < n; ++i) {
+      auto *w = static_cast<Watched *>(events[i].data.ptr);
+      if (events[i].events & ~static_cast<uint32_t>(EPOLLOUT)) w->readable = true;
+      if (events[i].events & ~static_cast<uint32_t>(EPOLLIN)) w->writable = true;
+    }
+  } while (n == 64);
+  return any;
+}
+
+void Context::drive_pending() {
+  // drive() may remove the entry itself.
+  for (size_t i = pending_.size(); i-- > 0;)
+    if (i < pending_.size()) pending_[i]->drive();
+}
+
+int32_t Context::progress(tutti_net_completion *out, uint32_t cap) {
+  if (!pending_.empty() && turn_++ % pending_interval == 0) drive_pending();
+  const bool direct = active_.size() <= polled_directly;
+  if (!direct) collect_events();
+  // Backwards: pump() may take its endpoint off the list, which moves the last one, already visited, into its place.
+  for (size_t i = active_.size(); i-- > 0;)
+    if (direct || active_[i]->may_move()) active_[i]->pump();
+  int32_t n = 0;
+  for (; static_cast<uint32_t>(n) < cap && count_ > 0; ++n, --count_) out[n] = ring_[first_++ & (ring_.size() - 1)];
+  return n;
+}
+
+bool Context::arm() {
+  // Edges seen here would not wake the sleeper any more; those after this will.
+  armed_.store(true, std::memory_order_seq_cst);
+  if (event_watch_.readable) {
+    uint64_t count;
+    [[maybe_unused]] const ssize_t n = read(event_.get(), &count, sizeof count);
+  }
+  const bool seen = collect_events();
+  // Connections being set up take their steps in progress() and accept(): look there once more before sleeping.
+  const bool ready = count_ > 0 || (seen && !pending_.empty()) ||
+                     std::any_of(active_.begin(), active_.end(), [](Endpoint *e) { return e->may_move(); });
+  if (ready) armed_.store(false, std::memory_order_relaxed);
+  return !ready;
+}
+
+void Context::notify() {
+  if (!armed_.exchange(false, std::memory_order_seq_cst)) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = write(event_.get(), &one, sizeof one);
+}
+
+void Context::activate(Endpoint *ep) {
+  if (ep->active_at != Endpoint::inactive) return;
+  ep->active_at = active_.size();
+  active_.push_back(ep);
+}
+
+void Context::deactivate(Endpoint *ep) {
+  if (ep->active_at == Endpoint::inactive) return;
+  active_[ep->active_at] = active_.back();
+  active_[ep->active_at]->active_at = ep->active_at;
+  active_.pop_back();
+  ep->active_at = Endpoint::inactive;
+}
+
+void Context::reserve_completions(size_t more) {
+  active_.reserve(++reserved_);
+  const size_t want = std::bit_ceil(count_ + reserved_ * more + more);
+  if (want <= ring_.size()) return;
+  std::vector<tutti_net_completion> grown(want);
+  for (size_t i = 0; i < count_; ++i) grown[i] = ring_[(first_ + i) & (ring_.size() - 1)];
+  ring_ = std::move(grown);
+  first_ = 0;
+}
+
+void Context::complete(uint64_t cookie, uint64_t bytes, tutti_status status) {
+  if (count_ == ring_.size()) reserve_completions(ring_.size()); // nobody collects: rather grow than lose one
+  ring_[(first_ + count_++) & (ring_.size() - 1)] = {cookie, bytes, status, 0};
+}
+
+} // namespace tutti::net_socket

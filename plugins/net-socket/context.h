@@ -1,0 +1,67 @@
+// tutti/plugins/net-socket/context.h: one device opened for one communicator: its endpoints, completions and descriptors.
+#pragma once
+#include "stripes.h"
+#include "tutti/plugin/cxx/net.hpp"
+
+namespace tutti::net_socket {
+
+class Endpoint;
+class Listener;
+
+// A descriptor in the context's epoll set (edge-triggered). Flags stay set until an operation would have blocked.
+struct Watched {
+  bool readable = true, writable = true;
+};
+
+// Something that still needs driving by time or events before data flows.
+class Pending {
+public:
+  virtual ~Pending() = default;
+  virtual void drive() noexcept = 0;
+};
+
+// Host memory needs no registration; the handle only proves that the call was made.
+struct Mr {};
+
+class Context : public plugin::NetObject {
+public:
+  Context(const Host &host, const Settings &settings, Device device, const tutti_net_ctx_config &config);
+  ~Context();
+
+  std::unique_ptr<Listener> listen(plugin::Address &addr);
+  std::unique_ptr<Endpoint> connect(const plugin::Address &addr);
+  std::unique_ptr<Mr> mr_register(const tutti_region &region);
+  int32_t progress(tutti_net_completion *out, uint32_t cap);
+  int event_fd() { return epoll_.get(); }
+  bool arm();
+
+  const Settings &settings() const { return settings_; }
+  const Device &device() const { return device_; }
+  Helpers *helpers() { return helpers_.get(); }
+  void watch(int fd, Watched *target); // also moves a descriptor to a new target
+  void activate(Endpoint *ep);         // it has posted calls
+  void deactivate(Endpoint *ep);
+  void add_pending(Pending *p) { pending_.push_back(p); }
+  void remove_pending(Pending *p) { pending_.erase(std::remove(pending_.begin(), pending_.end(), p), pending_.end()); }
+  void complete(uint64_t cookie, uint64_t bytes, tutti_status status);
+  void reserve_completions(size_t more); // room for an endpoint's, so that complete() never allocates
+  void notify();                         // [any thread] something for progress() to do
+
+private:
+  bool collect_events(); // true when there were any
+  void drive_pending();
+
+  Settings settings_;
+  Device device_;
+  Fd epoll_, event_;
+  std::atomic<bool> armed_{false};
+  Watched event_watch_;
+  std::vector<Endpoint *> active_;
+  std::vector<Pending *> pending_;
+  uint32_t turn_ = 0;
+  std::vector<tutti_net_completion> ring_; // size is a power of two
+  size_t first_ = 0, count_ = 0, reserved_ = 0;
+  std::unique_ptr<Helpers> helpers_;
+};
+
+} // namespace tutti::net_socket

@@ -1,0 +1,89 @@
+// tutti/plugins/net-socket/device.cc
+#include "device.h"
+#include <climits>
+
+namespace tutti::net_socket {
+
+constexpr uint32_t unknown_speed_mbps = 10000; // as the field assumes
+constexpr uint64_t max_message = uint64_t{1} << 40;
+
+namespace {
+
+bool is_veth(const std::string &name) {
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  ethtool_drvinfo info{};
+  info.cmd = ETHTOOL_GDRVINFO;
+  ifreq req{};
+  name.copy(req.ifr_name, IFNAMSIZ - 1);
+  req.ifr_data = reinterpret_cast<char *>(&info);
+  const bool yes = ioctl(fd, SIOCETHTOOL, &req) == 0 && std::string_view(info.driver) == "veth";
+  close(fd);
+  return yes;
+}
+
+int read_numa_node(const std::string &name) {
+  int node = -1;
+  if (FILE *f = std::fopen(("/sys/class/net/" + name + "/device/numa_node").c_str(), "re")) {
+    if (std::fscanf(f, "%d", &node) != 1) node = -1;
+    std::fclose(f);
+  }
+  return node;
+}
+
+} // namespace
+
+std::vector<Device> find_devices(const Settings &settings, std::string &why) {
+  netif::Selection found = netif::select(settings.interface, settings.family);
+  why = found.error;
+  // Loopback serves when nothing else does, or when a rule names it.
+  const bool elsewhere = std::any_of(found.choices.begin(), found.choices.end(),
+                                     [](const netif::Choice &c) { return !c.interface.loopback && c.interface.running; });
+  const bool automatic = settings.interface.empty() || settings.interface.front() == '^';
+  std::vector<Device> out;
+  for (netif::Choice &c : found.choices) {
+    if (automatic && elsewhere && (c.interface.loopback || !c.interface.running)) continue;
+    const auto same =
+        std::count_if(out.begin(), out.end(), [&](const Device &d) { return d.interface.name == c.interface.name; });
+    Device d;
+    d.name = same ? plugin::text(c.interface.name, "#", same + 1) : c.interface.name;
+    d.veth = is_veth(c.interface.name);
+    d.interface = std::move(c.interface);
+    d.address = c.address;
+    out.push_back(std::move(d));
+  }
+  return out;
+}
+
+void describe(const Device &d, tutti_net_dev &out) {
+  out.mem_kinds = TUTTI_MEM_HOST;
+  d.name.copy(out.name, sizeof out.name - 1);
+  char path[PATH_MAX];
+  if (realpath(("/sys/class/net/" + d.interface.name + "/device").c_str(), path))
+    std::string_view(path).copy(out.pci, sizeof out.pci - 1);
+  out.guid = 0xcbf29ce484222325u; // FNV-1a of the interface: addresses of one interface share its port
+  for (const char c : d.interface.name) out.guid = (out.guid ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  out.max_message_bytes = max_message;
+  out.speed_mbps = d.interface.speed_mbps > 0 ? static_cast<uint32_t>(d.interface.speed_mbps) : unknown_speed_mbps;
+  out.max_inflight = 64;
+  out.max_batch = 4;
+  out.flags = d.interface.loopback ? uint32_t{TUTTI_NET_LOOPBACK} : 0;
+  out.numa_node = read_numa_node(d.interface.name);
+  out.rail = -1;
+}
+
+bool stays_on_host(const Device &device, const Address &peer) {
+  if (device.interface.loopback || device.veth) return true;
+  for (const netif::Interface &i : netif::list(peer.family()))
+    for (const Address &a : i.addresses) {
+      Address b = peer; // compare without port
+      if (b.family() == AF_INET6)
+        reinterpret_cast<sockaddr_in6 *>(&b.storage)->sin6_port = 0;
+      else
+        reinterpret_cast<sockaddr_in *>(&b.storage)->sin_port = 0;
+      if (netif::to_text(a) == netif::to_text(b)) return true;
+    }
+  return false;
+}
+
+} // namespace tutti::net_socket

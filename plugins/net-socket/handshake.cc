@@ -1,0 +1,131 @@
+// tutti/plugins/net-socket/handshake.cc
+#include "handshake.h"
+
+namespace tutti::net_socket {
+
+namespace {
+
+constexpr uint8_t hello_magic[8] = {'t', 'u', 't', 't', 'i', 'n', 's', '1'};
+
+// role tells the two directions apart, so that no side can be used to answer for itself.
+void sign(uint8_t (&mac)[crypto_auth_BYTES], char role, const Hello &hello, const uint8_t (&nonce)[32], const Secret &secret) {
+  uint8_t text[1 + sizeof hello + sizeof nonce];
+  text[0] = static_cast<uint8_t>(role);
+  std::memcpy(text + 1, &hello, sizeof hello);
+  std::memcpy(text + 1 + sizeof hello, nonce, sizeof nonce);
+  crypto_auth(mac, text, sizeof text, secret.bytes);
+}
+
+bool signed_by(const uint8_t (&mac)[crypto_auth_BYTES], char role, const Hello &hello, const uint8_t (&nonce)[32],
+               const Secret &secret) {
+  uint8_t want[crypto_auth_BYTES];
+  sign(want, role, hello, nonce, secret);
+  return sodium_memcmp(mac, want, sizeof want) == 0;
+}
+
+constexpr char acceptor_role = 'a', connector_role = 'c';
+
+} // namespace
+
+Blob make_blob(const Address &address, const Secret &secret) {
+  Blob b{};
+  b.magic = blob_magic;
+  b.version = wire_version;
+  b.family = address.family() == AF_INET6 ? 6 : 4;
+  if (b.family == 6)
+    std::memcpy(b.ip, &reinterpret_cast<const sockaddr_in6 *>(&address.storage)->sin6_addr, 16);
+  else
+    std::memcpy(b.ip, &reinterpret_cast<const sockaddr_in *>(&address.storage)->sin_addr, 4);
+  b.port = port_of(address);
+  b.secret = secret;
+  return b;
+}
+
+Address blob_address(const Blob &b, uint32_t interface_index) {
+  if (b.magic != blob_magic) plugin::fail(TUTTI_ERR_INVALID, "the address is not one of net-socket");
+  if (b.version != wire_version)
+    plugin::fail(TUTTI_ERR_UNSUPPORTED, "the peer's net-socket speaks version ", b.version, ", this one version ",
+                 wire_version);
+  if ((b.family != 4 && b.family != 6) || b.port == 0) plugin::fail(TUTTI_ERR_INVALID, "the address of net-socket is damaged");
+  Address a;
+  a.storage.ss_family = b.family == 6 ? AF_INET6 : AF_INET;
+  if (b.family == 6) {
+    auto *s = reinterpret_cast<sockaddr_in6 *>(&a.storage);
+    std::memcpy(&s->sin6_addr, b.ip, 16);
+    if (a.link_local()) s->sin6_scope_id = interface_index;
+  } else {
+    std::memcpy(&reinterpret_cast<sockaddr_in *>(&a.storage)->sin_addr, b.ip, 4);
+  }
+  set_port(a, b.port);
+  return a;
+}
+
+Hello make_hello(uint16_t index, uint16_t count, uint64_t min_task, const uint8_t (&connection)[16]) {
+  Hello h{};
+  std::memcpy(h.magic, hello_magic, sizeof h.magic);
+  h.version = wire_version;
+  h.index = index;
+  h.count = count;
+  h.min_task = min_task;
+  std::memcpy(h.connection, connection, sizeof h.connection);
+  randombytes_buf(h.nonce, sizeof h.nonce);
+  return h;
+}
+
+Step Transfer::send(int fd, const void *data, size_t bytes) {
+  while (done_ < bytes) {
+    const ssize_t n = ::send(fd, static_cast<const char *>(data) + done_, bytes - done_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && would_block(errno)) return Step::again;
+    if (n < 0) return error_ = errno, Step::failed;
+    done_ += static_cast<size_t>(n);
+  }
+  done_ = 0;
+  return Step::done;
+}
+
+Step Transfer::receive(int fd, void *data, size_t bytes) {
+  while (done_ < bytes) {
+    const ssize_t n = ::recv(fd, static_cast<char *>(data) + done_, bytes - done_, MSG_DONTWAIT);
+    if (n == 0) return Step::closed;
+    if (n < 0 && would_block(errno)) return Step::again;
+    if (n < 0) return error_ = errno, Step::failed;
+    done_ += static_cast<size_t>(n);
+  }
+  done_ = 0;
+  return Step::done;
+}
+
+ConnectorHandshake::ConnectorHandshake(const Hello &hello, const Secret &secret) : hello_(hello), secret_(secret) {}
+
+Step ConnectorHandshake::advance(int fd) {
+  if (stage_ == 0) {
+    if (const Step s = transfer_.send(fd, &hello_, sizeof hello_); s != Step::done) return s;
+    stage_ = 1;
+  }
+  if (stage_ == 1) {
+    if (const Step s = transfer_.receive(fd, &answer_, sizeof answer_); s != Step::done) return s;
+    if (!signed_by(answer_.mac, acceptor_role, hello_, answer_.nonce, secret_)) return Step::denied;
+    sign(proof_.mac, connector_role, hello_, answer_.nonce, secret_);
+    stage_ = 2;
+  }
+  return transfer_.send(fd, &proof_, sizeof proof_);
+}
+
+Step AcceptorHandshake::advance(int fd) {
+  if (stage_ == 0) {
+    if (const Step s = transfer_.receive(fd, &hello_, sizeof hello_); s != Step::done) return s;
+    if (std::memcmp(hello_.magic, hello_magic, sizeof hello_magic) != 0 || hello_.version != wire_version) return Step::denied;
+    if (hello_.count == 0 || hello_.count > 65 || hello_.index >= hello_.count || hello_.min_task == 0) return Step::denied;
+    randombytes_buf(answer_.nonce, sizeof answer_.nonce);
+    sign(answer_.mac, acceptor_role, hello_, answer_.nonce, secret_);
+    stage_ = 1;
+  }
+  if (stage_ == 1) {
+    if (const Step s = transfer_.send(fd, &answer_, sizeof answer_); s != Step::done) return s;
+    stage_ = 2;
+  }
+  if (const Step s = transfer_.receive(fd, &proof_, sizeof proof_); s != Step::done) return s;
+  return signed_by(proof_.mac, connector_role, hello_, answer_.nonce, secret_) ? Step::done : Step::denied;
+}
+
+} // namespace tutti::net_socket

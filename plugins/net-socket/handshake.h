@@ -1,0 +1,96 @@
+// tutti/plugins/net-socket/handshake.h: how the two ends of a socket prove to each other that they know the listener's secret.
+//
+//   connector -> acceptor   Hello    which connection, which of its sockets, how messages are striped, a nonce
+//   acceptor -> connector   Answer   a nonce, and the MAC of (role, hello, nonce) under the secret
+//   connector -> acceptor   Proof    the MAC of the same with its own role
+// The secret itself never travels here; it reaches the connector over the core's channel, in the address.
+#pragma once
+#include "sockets.h"
+#include <sodium.h>
+
+namespace tutti::net_socket {
+
+struct Secret {
+  uint8_t bytes[crypto_auth_KEYBYTES];
+};
+
+// The address of a listener. Fixed width, little endian as all our hosts.
+struct Blob {
+  uint32_t magic;
+  uint16_t version, family;
+  uint8_t ip[16];
+  uint16_t port;
+  uint8_t reserved[6];
+  Secret secret;
+};
+inline constexpr uint32_t blob_magic = 0x74536b74;
+inline constexpr uint16_t wire_version = 1;
+
+struct Hello {
+  uint8_t magic[8];
+  uint16_t version, index, count; // index 0: control; count: sockets of the connection
+  uint16_t reserved;
+  uint64_t min_task;
+  uint8_t connection[16]; // equal for all sockets of one connection
+  uint8_t nonce[32];
+};
+struct Answer {
+  uint8_t nonce[32];
+  uint8_t mac[crypto_auth_BYTES];
+};
+struct Proof {
+  uint8_t mac[crypto_auth_BYTES];
+};
+static_assert(sizeof(Blob) == 64 && sizeof(Hello) == 72);
+
+Blob make_blob(const Address &address, const Secret &secret);
+// Throws on anything that make_blob() would not have written. link_local addresses take the connector's interface.
+Address blob_address(const Blob &blob, uint32_t interface_index);
+
+enum class Step { again, done, closed, denied, failed };
+
+// Moves the bytes of one struct over a non-blocking socket, piece by piece.
+class Transfer {
+public:
+  Step send(int fd, const void *data, size_t bytes);
+  Step receive(int fd, void *data, size_t bytes);
+  int error() const { return error_; }
+
+private:
+  size_t done_ = 0;
+  int error_ = 0;
+};
+
+class ConnectorHandshake {
+public:
+  ConnectorHandshake(const Hello &hello, const Secret &secret);
+  Step advance(int fd);
+  int error() const { return transfer_.error(); }
+
+private:
+  Hello hello_;
+  Secret secret_;
+  Answer answer_{};
+  Proof proof_{};
+  int stage_ = 0;
+  Transfer transfer_;
+};
+
+class AcceptorHandshake {
+public:
+  explicit AcceptorHandshake(const Secret &secret) : secret_(secret) {}
+  Step advance(int fd);
+  const Hello &hello() const { return hello_; } // trustworthy once advance() said done
+
+private:
+  Secret secret_;
+  Hello hello_{};
+  Answer answer_{};
+  Proof proof_{};
+  int stage_ = 0;
+  Transfer transfer_;
+};
+
+Hello make_hello(uint16_t index, uint16_t count, uint64_t min_task, const uint8_t (&connection)[16]);
+
+} // namespace tutti::net_socket

@@ -1,0 +1,127 @@
+// tutti/plugins/net-socket/sockets.cc
+#include "sockets.h"
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <random>
+
+namespace tutti::net_socket {
+
+using plugin::fail;
+using plugin::fail_errno;
+
+namespace {
+
+template <class Get> Address address_by(Get get, int fd) {
+  Address a;
+  socklen_t len = sizeof a.storage;
+  if (get(fd, a.get(), &len) != 0) a.storage.ss_family = AF_INET;
+  return a;
+}
+
+bool set_int(int fd, int level, int name, int value) {
+  return setsockopt(fd, level, name, &value, sizeof value) == 0;
+}
+
+std::string congestion_of(int fd) {
+  char name[32] = "";
+  socklen_t len = sizeof name - 1;
+  return getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &len) == 0 ? std::string(name) : std::string();
+}
+
+bool set_congestion(int fd, std::string_view name) {
+  return setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) == 0;
+}
+
+} // namespace
+
+uint16_t port_of(const Address &a) {
+  return ntohs(a.family() == AF_INET6 ? reinterpret_cast<const sockaddr_in6 *>(&a.storage)->sin6_port
+                                      : reinterpret_cast<const sockaddr_in *>(&a.storage)->sin_port);
+}
+
+void set_port(Address &a, uint16_t port) {
+  if (a.family() == AF_INET6)
+    reinterpret_cast<sockaddr_in6 *>(&a.storage)->sin6_port = htons(port);
+  else
+    reinterpret_cast<sockaddr_in *>(&a.storage)->sin_port = htons(port);
+}
+
+std::string endpoint_text(const Address &a) {
+  return netif::to_text(a, port_of(a));
+}
+Address local_address(int fd) {
+  return address_by(getsockname, fd);
+}
+Address peer_address(int fd) {
+  return address_by(getpeername, fd);
+}
+std::string errno_text(int err) {
+  return std::generic_category().message(err);
+}
+
+Fd make_socket(const Settings &s, int family) {
+  Fd fd(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) {
+    if (errno == EMFILE || errno == ENFILE)
+      fail(TUTTI_ERR_NO_MEMORY, "cannot open a socket: ", errno_text(errno), " (ulimit -n limits open files)");
+    fail_errno(errno, "cannot open a socket");
+  }
+  // Before connect and listen, or the window scale is fixed without them.
+  if (s.sndbuf && !set_int(fd.get(), SOL_SOCKET, SO_SNDBUF, s.sndbuf)) fail_errno(errno, "sndbuf ", s.sndbuf);
+  if (s.rcvbuf && !set_int(fd.get(), SOL_SOCKET, SO_RCVBUF, s.rcvbuf)) fail_errno(errno, "rcvbuf ", s.rcvbuf);
+  return fd;
+}
+
+// Only the refusal of a congestion control is an error, and check_congestion() has found it before; the rest are hints.
+void tune_connection(int fd, const Settings &s, bool local) {
+  set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  if (s.busy_poll_us) set_int(fd, SOL_SOCKET, SO_BUSY_POLL, s.busy_poll_us);
+  if (s.congestion != "auto") set_congestion(fd, s.congestion);
+  // bbr paces by a timer and halves the throughput of a path without a queue.
+  else if (local && congestion_of(fd).rfind("bbr", 0) == 0)
+    set_congestion(fd, "cubic");
+  if (s.user_timeout.count() > 0)
+    set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
+            static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(s.user_timeout).count()));
+  if (s.keepalive.count() > 0) {
+    const int idle = static_cast<int>(std::chrono::ceil<std::chrono::seconds>(s.keepalive).count());
+    set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle);
+    set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, idle / 5));
+    set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, 5);
+  }
+}
+
+Fd make_listener(const Settings &s, const Device &device, int backlog) {
+  const uint32_t count = s.port_first ? s.port_last - s.port_first + 1u : 1;
+  // Ranks of one host start at different ports of the range.
+  const uint32_t start = s.port_first ? static_cast<uint32_t>(getpid()) % count : 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    Fd fd = make_socket(s, device.address.family());
+    set_int(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+    if (device.address.family() == AF_INET6) set_int(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
+    Address a = device.address;
+    set_port(a, s.port_first ? static_cast<uint16_t>(s.port_first + (start + i) % count) : uint16_t{0});
+    if (bind(fd.get(), a.get(), a.length()) == 0 && listen(fd.get(), backlog) == 0) return fd;
+    const int err = errno;
+    if (s.port_first && (err == EADDRINUSE || err == EACCES)) continue;
+    fail_errno(err, "cannot listen at ", endpoint_text(a), " (", device.name, ")");
+  }
+  fail(TUTTI_ERR_SYSTEM, "no free port in port_range ", s.port_first, "-", s.port_last, " at ", netif::to_text(device.address));
+}
+
+void check_congestion(const Settings &s, const Host &host) {
+  if (s.congestion == "auto") return;
+  const Fd fd = make_socket(s, AF_INET);
+  if (set_congestion(fd.get(), s.congestion)) return;
+  const int err = errno;
+  char known[512] = "unknown";
+  if (FILE *f = std::fopen("/proc/sys/net/ipv4/tcp_allowed_congestion_control", "re")) {
+    if (std::fscanf(f, "%511[^\n]", known) != 1) known[0] = 0;
+    std::fclose(f);
+  }
+  fail(TUTTI_ERR_INVALID, "congestion \"", s.congestion, "\" (", host.origin("congestion"), "): ", errno_text(err),
+       "; allowed: ", known);
+}
+
+} // namespace tutti::net_socket

@@ -1,0 +1,49 @@
+// tutti/plugins/net-socket/sockets.h: file descriptors, addresses and socket options.
+#pragma once
+#include "device.h"
+#include <cerrno>
+
+namespace tutti::net_socket {
+
+class Fd {
+public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd &&o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
+  Fd &operator=(Fd &&o) noexcept {
+    if (this != &o) reset(std::exchange(o.fd_, -1));
+    return *this;
+  }
+  ~Fd() { reset(); }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void reset(int fd = -1) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+  }
+
+private:
+  int fd_ = -1;
+};
+
+uint16_t port_of(const Address &a);
+void set_port(Address &a, uint16_t port);
+std::string endpoint_text(const Address &a); // with the port
+Address local_address(int fd);
+Address peer_address(int fd);
+std::string errno_text(int err);
+
+inline bool would_block(int err) {
+  return err == EAGAIN || err == EWOULDBLOCK || err == EINTR;
+}
+
+// Non-blocking, close-on-exec, with the settings applied. Throws.
+Fd make_socket(const Settings &settings, int family);
+// Options of a connected socket: no delay, congestion control, liveness. `local`: packets stay on this host.
+void tune_connection(int fd, const Settings &settings, bool local);
+// Bound to the device's address, a port of the range, listening.
+Fd make_listener(const Settings &settings, const Device &device, int backlog);
+// Throws when the congestion control that is asked for does not exist here.
+void check_congestion(const Settings &settings, const Host &host);
+
+} // namespace tutti::net_socket

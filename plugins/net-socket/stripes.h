@@ -1,0 +1,79 @@
+// tutti/plugins/net-socket/stripes.h: data sockets that large messages are striped over, and the threads that serve them.
+//
+// Pieces carry no header: both ends cut a message of the same size the same way and use the sockets in the same order, so
+// the k-th piece sent on a socket is the k-th piece expected there.
+#pragma once
+#include "sockets.h"
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace tutti::net_socket {
+
+class Context;
+
+// Pieces of one message that are still moving. Counted down by whoever serves the sockets.
+using Pieces = std::atomic<uint32_t>;
+
+// One data socket of an endpoint. push() by the communicator's thread, advance() by one serving thread at a time.
+class Stripe {
+public:
+  static constexpr uint32_t capacity = 256; // as many as messages that an endpoint can have posted
+
+  Stripe(Fd fd, bool sending) : fd_(std::move(fd)), sending_(sending) {}
+  int fd() const { return fd_.get(); }
+  void push(uint8_t *at, uint64_t bytes, Pieces *pieces);
+  bool idle() const { return head_.load(std::memory_order_acquire) == tail_.load(std::memory_order_acquire); }
+  // Moves bytes until the socket would block or a bound is reached; true when something moved.
+  bool advance();
+  // 0 while healthy, an errno, or closed_by_peer.
+  static constexpr int closed_by_peer = -1;
+  int error() const { return error_.load(std::memory_order_acquire); }
+  // Whom to wake when a message is complete; set before the first push.
+  std::atomic<Context *> owner{nullptr};
+
+private:
+  struct Task {
+    uint8_t *at;
+    uint64_t bytes;
+    Pieces *pieces;
+  };
+  Fd fd_;
+  const bool sending_;
+  uint64_t moved_ = 0; // of the front task
+  Task tasks_[capacity];
+  alignas(64) std::atomic<uint32_t> head_{0}; // consumer
+  alignas(64) std::atomic<uint32_t> tail_{0}; // producer
+  std::atomic<int> error_{0};
+};
+
+// The helper threads of one context. They spin for a moment when idle, then sleep.
+class Helpers {
+public:
+  explicit Helpers(uint32_t threads);
+  ~Helpers();
+  // From add() to the return of remove() some helper serves the stripe.
+  void add(Stripe *stripe);
+  void remove(Stripe *stripe);
+  // After push().
+  void wake(Stripe *stripe);
+
+private:
+  struct Helper {
+    std::mutex mutex; // guards stripes, and is held while they are served
+    std::vector<Stripe *> stripes;
+    std::atomic<uint32_t> wanted{0}; // others that wait for the mutex
+    std::atomic<bool> asleep{false}, stop{false};
+    Fd epoll, event;
+    std::thread thread;
+    void run();
+    bool serve();
+    void kick();
+  };
+  Helper &of(const Stripe *stripe) { return *helpers_[(static_cast<uint32_t>(stripe->fd())) % helpers_.size()]; }
+  std::vector<std::unique_ptr<Helper>> helpers_;
+};
+
+} // namespace tutti::net_socket
