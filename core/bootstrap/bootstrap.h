@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "base/time.h"
 #include "config/config.h"
+#include "tutti/plugin/host.h"
 #include "tutti/tutti.h"
 #include <array>
 #include <atomic>
@@ -90,5 +91,6 @@ public:
 // Runs fn(ready) on the service thread while fd is ready (EPOLLIN/EPOLLOUT bits of tutti.host.watch/1); backs that service.
 Status service_watch(int fd, uint32_t events, void (*fn)(void *, uint32_t), void *arg);
 void service_unwatch(int fd);
+const tutti_host_watch_v1 *host_watch_service(); // the table of tutti.host.watch/1; static
 
 } // namespace tutti

@@ -1,0 +1,466 @@
+#include "bootstrap/conn.h"
+#include "log/log.h"
+#include <cstring>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/un.h>
+
+namespace tutti::boot {
+namespace {
+
+constexpr size_t kReadStep = 64 << 10;
+constexpr size_t kMaxInFds = 64; // descriptors that arrived and whose frame has not
+constexpr auto kLinger = std::chrono::seconds(2);
+
+// What the remote end looks like when a connection breaks.
+Status ended(int err) {
+  if (err == 0 || err == ECONNRESET || err == EPIPE)
+    return fail(Code::remote, "control connection closed: process ended or host unreachable");
+  if (err == ETIMEDOUT || err == EHOSTUNREACH || err == ENETUNREACH)
+    return fail(Code::remote, "control connection lost: no answer from the host for 15 s, host or link is down").sys(err);
+  return fail_errno(err, "control connection failed");
+}
+
+} // namespace
+
+std::string unix_listener_name(uint64_t process) {
+  return fmt::format("tutti-{:016x}", process);
+}
+
+void tune_tcp(int fd) {
+  const int on = 1, idle = 5, interval = 3, count = 3;
+  const unsigned user_ms = 15'000;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, sizeof user_ms);
+}
+
+Conn::Conn(Service &service, UniqueFd fd, bool is_unix, std::string remote)
+    : service_(service), fd_(std::move(fd)), is_unix_(is_unix), remote_(std::move(remote)) {
+  track_fd(fd_.get());
+  if (!is_unix_ && fd_) tune_tcp(fd_.get());
+}
+
+Conn::~Conn() {
+  drop();
+}
+
+void Conn::start(uint32_t events) {
+  events_ = events;
+  std::weak_ptr<Conn> weak = weak_from_this();
+  const Status s = service_.add(
+      fd_.get(), events,
+      [weak](uint32_t e) {
+        if (auto self = weak.lock()) self->ready(e);
+      },
+      &token_);
+  timer_ =
+      service_.at(Clock::now() + kHandshakeTime + (state_ == State::wait_hello ? Nanos(0) : std::chrono::seconds(1)), [weak] {
+        if (auto self = weak.lock()) {
+          self->timer_ = 0;
+          self->lost(fail(Code::timeout, "no complete handshake within {}", seconds(kHandshakeTime)));
+        }
+      });
+  if (!s.ok())
+    service_.post([weak, s] {
+      if (auto self = weak.lock()) self->lost(s);
+    });
+}
+
+Conn::Ptr Conn::accepted(Service &service, UniqueFd fd, bool is_unix, std::string from) {
+  Ptr c(new Conn(service, std::move(fd), is_unix, std::move(from)));
+  c->state_ = State::wait_hello;
+  c->start(EPOLLIN);
+  return c;
+}
+
+Conn::Ptr Conn::dial(Service &service, const Target &target, const Hello &hello, const Secret &key) {
+  const bool is_unix = !target.unix_name.empty();
+  sockaddr_storage where{};
+  socklen_t length = 0;
+  if (is_unix) {
+    auto *un = reinterpret_cast<sockaddr_un *>(&where);
+    un->sun_family = AF_UNIX;
+    std::memcpy(un->sun_path + 1, target.unix_name.data(), target.unix_name.size());
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + target.unix_name.size());
+  } else {
+    where = target.endpoint.storage;
+    length = target.endpoint.length();
+  }
+  UniqueFd fd(socket(where.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  int err = fd ? 0 : errno;
+  Ptr c(new Conn(service, std::move(fd), is_unix, target.text()));
+  c->hello_ = hello;
+  c->key_ = key;
+  if (err == 0 && connect(c->fd_.get(), reinterpret_cast<const sockaddr *>(&where), length) != 0 && errno != EINPROGRESS)
+    err = errno;
+  if (err == 0) {
+    c->start(EPOLLOUT);
+    return c;
+  }
+  const Status why = fail_errno(err, "cannot connect");
+  service.post([weak = std::weak_ptr<Conn>(c), why] {
+    if (auto self = weak.lock()) self->lost(why);
+  });
+  return c;
+}
+
+void Conn::ready(uint32_t events) {
+  const Ptr self = shared_from_this();
+  if (state_ == State::connecting) {
+    int err = 0;
+    socklen_t n = sizeof err;
+    getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &err, &n);
+    if (err != 0) return lost(fail_errno(err, "cannot connect"));
+    state_ = State::wait_challenge;
+    queue_raw(encode(hello_));
+    update_events();
+    return;
+  }
+  if (events & (EPOLLIN | EPOLLERR | EPOLLHUP)) readable();
+  if (state_ != State::closed && (events & EPOLLOUT)) writable();
+}
+
+// Bytes a remote end may have sent unread before it is authenticated.
+size_t Conn::allowance() const {
+  switch (state_) {
+  case State::wait_hello:
+    return kHelloBytes;
+  case State::wait_challenge:
+    return kChallengeBytes;
+  case State::wait_proof:
+    return kProofBytes;
+  default:
+    return 0;
+  }
+}
+
+bool Conn::read_some() {
+  const bool authenticated = state_ == State::open || state_ == State::finishing;
+  const size_t have = in_.size() - in_at_;
+  size_t want = kReadStep;
+  // A dialling end may send frames right behind its proof: those stay in the socket until the proof was checked.
+  if (!authenticated) want = allowance() > have ? allowance() - have : 0;
+  if (want == 0) return true;
+  const size_t old = in_.size();
+  in_.resize(old + want);
+  iovec io{in_.data() + old, want};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 16)];
+  msghdr msg{};
+  msg.msg_iov = &io;
+  msg.msg_iovlen = 1;
+  if (authenticated && is_unix_) { // strangers' descriptors are dropped by the kernel
+    msg.msg_control = control;
+    msg.msg_controllen = sizeof control;
+  }
+  ssize_t n;
+  do n = recvmsg(fd_.get(), &msg, MSG_CMSG_CLOEXEC);
+  while (n < 0 && errno == EINTR);
+  const int err = errno;
+  in_.resize(old + static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  if (n < 0 && (err == EAGAIN || err == EWOULDBLOCK)) return true;
+  if (n <= 0) {
+    input_ended_ = true;
+    if (state_ == State::finishing) {
+      close();
+      return false;
+    }
+    lost(ended(n < 0 ? err : 0));
+    return false;
+  }
+  for (cmsghdr *c = msg.msg_controllen ? CMSG_FIRSTHDR(&msg) : nullptr; c; c = CMSG_NXTHDR(&msg, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; i++) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+      in_fds_.emplace_back(fd);
+    }
+  }
+  return true;
+}
+
+void Conn::readable() {
+  if (state_ == State::parked || state_ == State::verified || held_) { // only look whether the other end left
+    char byte;
+    const ssize_t n = recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+      lost(ended(n < 0 ? errno : 0));
+    else if (n > 0) { // not to be woken again for the same bytes
+      events_ &= ~static_cast<uint32_t>(EPOLLIN);
+      service_.modify(token_, events_);
+    }
+    return;
+  }
+  if (!read_some()) return;
+  if (state_ == State::finishing) {
+    in_.clear();
+    in_at_ = 0;
+    in_fds_.clear();
+    return;
+  }
+  handle_input();
+}
+
+void Conn::handle_input() {
+  while (state_ != State::open && state_ != State::closed && handshake_step()) {
+  }
+  if (state_ == State::open && !held_) parse_frames();
+}
+
+bool Conn::handshake_step() {
+  const size_t need = allowance();
+  if (need == 0 || in_.size() - in_at_ < need) return false;
+  const auto bytes = std::span<const std::byte>(in_).subspan(in_at_, need);
+  const Bytes data(bytes.begin(), bytes.end());
+  in_.clear();
+  in_at_ = 0;
+  if (state_ == State::wait_hello) {
+    const auto hello = decode_hello(data);
+    if (!hello) {
+      lost(fail(Code::remote, "what it sent is no greeting of this library"));
+      return false;
+    }
+    hello_ = *hello;
+    state_ = State::parked;
+    if (hello_.wire != kWireVersion) {
+      refuse(Refusal::wire);
+      return false;
+    }
+    if (on_hello) on_hello(hello_);
+    return false;
+  }
+  if (state_ == State::wait_challenge) {
+    const auto c = decode_challenge(data);
+    if (!c) {
+      lost(fail(Code::remote, "what answers there is not this library"));
+      return false;
+    }
+    if (c->refusal == Refusal::wire) {
+      lost(fail(Code::remote, "{} ({}, this one {})", text(c->refusal), c->wire, kWireVersion));
+      return false;
+    }
+    if (c->refusal != Refusal::none) {
+      lost(fail(Code::remote, "{}", text(c->refusal)));
+      return false;
+    }
+    if (!same(c->mac, server_mac(key_, hello_, c->nonce))) {
+      queue_raw(encode_proof(Mac{})); // lets the other end say what is wrong, too
+      lost(fail(Code::remote, "the process there does not know this job's key"));
+      return false;
+    }
+    nonce_ = c->nonce;
+    state_ = State::verified;
+    if (on_verified) on_verified();
+    return false;
+  }
+  const auto mac = decode_proof(data);
+  if (!mac || !same(*mac, client_mac(key_, hello_, nonce_))) {
+    lost(fail(Code::remote, "it does not know the job's key"));
+    return false;
+  }
+  state_ = State::open;
+  service_.cancel(timer_);
+  timer_ = 0;
+  if (on_open) on_open();
+  if (state_ == State::open) update_events();
+  return false;
+}
+
+void Conn::admit(const Secret &key) {
+  if (state_ != State::parked) return;
+  key_ = key;
+  Challenge c;
+  random_bytes(nonce_);
+  c.nonce = nonce_;
+  c.mac = server_mac(key_, hello_, nonce_);
+  state_ = State::wait_proof;
+  queue_raw(encode(c));
+  if (state_ != State::closed) update_events();
+}
+
+void Conn::refuse(Refusal why) {
+  if (state_ != State::parked) return;
+  Challenge c;
+  c.refusal = why;
+  queue_raw(encode(c));
+  if (state_ != State::closed) finish();
+}
+
+void Conn::prove() {
+  if (state_ != State::verified) return;
+  state_ = State::open;
+  service_.cancel(timer_);
+  timer_ = 0;
+  queue_raw(encode_proof(client_mac(key_, hello_, nonce_)));
+  if (state_ != State::closed) update_events();
+}
+
+void Conn::own(std::shared_ptr<std::atomic<uint64_t>> queued, std::shared_ptr<std::atomic<uint64_t>> fds) {
+  queued_bytes = std::move(queued);
+  owner_fds = std::move(fds);
+  if (owner_fds && fd_) owner_fds->fetch_add(1);
+}
+
+void Conn::release() {
+  held_ = false;
+  if (state_ != State::open) return;
+  update_events();
+  handle_input();
+}
+
+void Conn::parse_frames() {
+  const Ptr self = shared_from_this();
+  while (state_ == State::open && !held_ && in_.size() - in_at_ >= kFrameHeader) {
+    const auto header = decode_header(std::span<const std::byte, kFrameHeader>(in_.data() + in_at_, kFrameHeader));
+    if (!header) return lost(fail(Code::internal, "control connection carried a malformed frame"));
+    if (in_.size() - in_at_ - kFrameHeader < header->length) {
+      in_.reserve(in_at_ + kFrameHeader + std::min<size_t>(header->length, 2 * (in_.size() - in_at_) + kReadStep));
+      break;
+    }
+    Frame f;
+    f.type = header->type;
+    f.tag = header->tag;
+    const auto body = in_.begin() + static_cast<ptrdiff_t>(in_at_ + kFrameHeader);
+    f.payload.assign(body, body + header->length);
+    in_at_ += kFrameHeader + header->length;
+    if (header->fd) {
+      if (in_fds_.empty())
+        return lost(fail(Code::system, "a descriptor that was sent did not arrive; is the limit of open files reached?"));
+      f.fd = std::move(in_fds_.front());
+      in_fds_.pop_front();
+    }
+    if (on_frame) on_frame(std::move(f));
+  }
+  if (in_fds_.size() > kMaxInFds)
+    return lost(fail(Code::internal, "control connection carried descriptors that no frame names"));
+  in_.erase(in_.begin(), in_.begin() + static_cast<ptrdiff_t>(in_at_));
+  in_at_ = 0;
+}
+
+void Conn::send(FrameType type, uint64_t tag, std::span<const std::byte> payload, UniqueFd fd) {
+  if (state_ != State::open) return;
+  Out o;
+  o.data.resize(kFrameHeader + payload.size());
+  encode(FrameHeader{static_cast<uint32_t>(payload.size()), type, static_cast<bool>(fd), tag}, o.data.data());
+  if (!payload.empty()) std::memcpy(o.data.data() + kFrameHeader, payload.data(), payload.size());
+  o.fd = std::move(fd);
+  if (queued_bytes) queued_bytes->fetch_add(o.data.size());
+  out_.push_back(std::move(o));
+  if (out_.size() == 1) writable();
+}
+
+void Conn::queue_raw(Bytes data) {
+  Out o;
+  o.data = std::move(data);
+  if (queued_bytes) queued_bytes->fetch_add(o.data.size());
+  out_.push_back(std::move(o));
+  writable();
+}
+
+void Conn::writable() {
+  const Ptr self = shared_from_this();
+  while (!out_.empty()) {
+    Out &o = out_.front();
+    iovec io{o.data.data() + o.at, o.data.size() - o.at};
+    msghdr msg{};
+    msg.msg_iov = &io;
+    msg.msg_iovlen = 1;
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    if (o.fd) { // travels with the frame's first byte
+      msg.msg_control = control;
+      msg.msg_controllen = sizeof control;
+      cmsghdr *c = CMSG_FIRSTHDR(&msg);
+      c->cmsg_level = SOL_SOCKET;
+      c->cmsg_type = SCM_RIGHTS;
+      c->cmsg_len = CMSG_LEN(sizeof(int));
+      const int fd = o.fd.get();
+      std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    }
+    const ssize_t n = sendmsg(fd_.get(), &msg, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    if (n < 0) {
+      const int err = errno;
+      if (state_ == State::finishing) return close();
+      return lost(ended(err));
+    }
+    o.fd.reset();
+    o.at += static_cast<size_t>(n);
+    if (o.at < o.data.size()) continue;
+    if (queued_bytes) queued_bytes->fetch_sub(o.data.size());
+    out_.pop_front();
+  }
+  if (state_ == State::finishing && out_.empty()) shutdown(fd_.get(), SHUT_WR);
+  update_events();
+}
+
+void Conn::update_events() {
+  if (token_ == 0) return;
+  uint32_t want = EPOLLIN;
+  if (!out_.empty() || state_ == State::connecting) want |= EPOLLOUT;
+  if (want == events_) return;
+  events_ = want;
+  service_.modify(token_, events_);
+}
+
+// Waits for the other end to read: closing with unread input would make the kernel throw our last frame away.
+void Conn::finish() {
+  if (state_ == State::closed || state_ == State::finishing) return;
+  if (!(state_ == State::open || state_ == State::parked)) return close();
+  const Ptr self = shared_from_this();
+  retire_callbacks();
+  state_ = State::finishing;
+  service_.draining++;
+  service_.cancel(timer_);
+  timer_ = service_.at(Clock::now() + kLinger, [self] { self->close(); }); // keeps the connection alive until then
+  writable();
+}
+
+// One of them may be running, and may own what it uses: they die later.
+void Conn::retire_callbacks() {
+  if (!on_hello && !on_verified && !on_open && !on_frame && !on_close) return;
+  service_.post([a = std::move(on_hello), b = std::move(on_verified), c = std::move(on_open), d = std::move(on_frame),
+                 e = std::move(on_close)] {});
+  on_hello = nullptr;
+  on_verified = on_open = nullptr;
+  on_frame = nullptr;
+  on_close = nullptr;
+}
+
+void Conn::lost(Status why) {
+  if (state_ == State::closed) return;
+  const Ptr self = shared_from_this();
+  auto tell = std::move(on_close);
+  close();
+  if (tell) tell(std::move(why));
+}
+
+void Conn::close() {
+  const Ptr self = weak_from_this().lock();
+  retire_callbacks();
+  drop();
+}
+
+void Conn::drop() {
+  if (state_ == State::finishing) service_.draining--;
+  state_ = State::closed;
+  if (token_) service_.remove(token_);
+  token_ = 0;
+  service_.cancel(timer_);
+  timer_ = 0;
+  if (fd_) {
+    untrack_fd(fd_.get());
+    fd_.reset();
+    if (owner_fds) owner_fds->fetch_sub(1);
+  }
+  if (queued_bytes)
+    for (const Out &o : out_) queued_bytes->fetch_sub(o.data.size());
+  out_.clear();
+  in_fds_.clear();
+}
+
+} // namespace tutti::boot

@@ -1,0 +1,98 @@
+// tutti/core/bootstrap/conn.h: one control connection (TCP or unix domain): handshake, then frames. Lives on the service
+// thread.
+#pragma once
+#include "bootstrap/crypto.h"
+#include "bootstrap/service.h"
+#include "bootstrap/wire.h"
+#include <deque>
+
+namespace tutti::boot {
+
+// A place to connect to: an address, or the unix-domain listener of a process on this host.
+struct Target {
+  std::string unix_name; // without the leading zero byte; "" = use endpoint
+  Endpoint endpoint;
+  std::string text() const { return unix_name.empty() ? endpoint.text() : "unix:" + unix_name; }
+};
+
+class Conn : public std::enable_shared_from_this<Conn> {
+public:
+  using Ptr = std::shared_ptr<Conn>;
+  // Of a listener: waits for a hello, asks on_hello, which answers with admit() or refuse(), at once or later.
+  static Ptr accepted(Service &service, UniqueFd fd, bool is_unix, std::string from);
+  // Starts to connect; on_verified is called when the other end has proved that it knows the key.
+  static Ptr dial(Service &service, const Target &target, const Hello &hello, const Secret &key);
+  ~Conn();
+
+  std::function<void(const Hello &)> on_hello;
+  std::function<void()> on_verified; // the caller then proves, or closes
+  std::function<void()> on_open;     // accepted end: the other end has proved itself
+  std::function<void(Frame)> on_frame;
+  std::function<void(Status why)> on_close;            // once, unless close() was called here
+  std::shared_ptr<std::atomic<uint64_t>> queued_bytes; // of the owner; counts what waits to be written
+  std::shared_ptr<std::atomic<uint64_t>> owner_fds;    // of the owner; counts descriptors
+
+  void admit(const Secret &key);
+  void refuse(Refusal why);
+  void prove();
+  void own(std::shared_ptr<std::atomic<uint64_t>> queued, std::shared_ptr<std::atomic<uint64_t>> fds);
+  void send(FrameType type, uint64_t tag, std::span<const std::byte> payload, UniqueFd fd = {});
+  void finish(); // writes what is queued, then closes; nothing is read any more
+  void close();
+
+  bool is_unix() const { return is_unix_; }
+  bool open() const { return state_ == State::open; }
+  bool closed() const { return state_ == State::closed; }
+  const Hello &hello() const { return hello_; }
+  const std::string &remote() const { return remote_; }
+  void hold() { held_ = true; } // frames wait until release()
+  void release();
+
+private:
+  enum class State { connecting, wait_challenge, verified, wait_hello, parked, wait_proof, open, finishing, closed };
+  Conn(Service &service, UniqueFd fd, bool is_unix, std::string remote);
+  void start(uint32_t events);
+  void ready(uint32_t events);
+  void readable();
+  void writable();
+  bool read_some();      // false: closed
+  void handle_input();   // as many steps as the bytes allow
+  bool handshake_step(); // false: needs more bytes, or closed
+  void parse_frames();
+  void queue_raw(Bytes data);
+  void update_events();
+  void lost(Status why);
+  void drop();
+  void retire_callbacks();
+  size_t allowance() const;
+
+  struct Out {
+    Bytes data;
+    size_t at = 0;
+    UniqueFd fd;
+  };
+  Service &service_;
+  UniqueFd fd_;
+  bool is_unix_;
+  bool held_ = false;
+  bool input_ended_ = false;
+  std::string remote_;
+  State state_ = State::connecting;
+  uint64_t token_ = 0;
+  uint32_t events_ = 0;
+  uint64_t timer_ = 0;
+  Hello hello_;
+  Nonce nonce_{};
+  Secret key_{};
+  Bytes in_;
+  size_t in_at_ = 0;
+  std::deque<UniqueFd> in_fds_;
+  std::deque<Out> out_;
+};
+
+constexpr auto kHandshakeTime = std::chrono::seconds(5);
+// Keep-alive and time-outs: a dead host or link is noticed in about 15 s.
+void tune_tcp(int fd);
+std::string unix_listener_name(uint64_t process);
+
+} // namespace tutti::boot

@@ -1,0 +1,97 @@
+#include "bootstrap/crypto.h"
+#include <cstring>
+#include <sodium.h>
+
+namespace tutti::boot {
+namespace {
+
+void ready() {
+  static const int done = sodium_init(); // needed before use from several threads
+  (void)done;
+}
+
+template <size_t N>
+std::array<std::byte, N> hash(std::span<const std::byte> key, std::string_view label, std::span<const std::byte> data) {
+  ready();
+  std::array<std::byte, N> out;
+  crypto_generichash_state s;
+  crypto_generichash_init(&s, reinterpret_cast<const unsigned char *>(key.data()), key.size(), N);
+  const uint8_t length = static_cast<uint8_t>(label.size()); // so that label and data cannot be confused
+  crypto_generichash_update(&s, &length, 1);
+  crypto_generichash_update(&s, reinterpret_cast<const unsigned char *>(label.data()), label.size());
+  crypto_generichash_update(&s, reinterpret_cast<const unsigned char *>(data.data()), data.size());
+  crypto_generichash_final(&s, reinterpret_cast<unsigned char *>(out.data()), N);
+  return out;
+}
+
+uint64_t first_u64(const Secret &s) {
+  uint64_t v = 0;
+  std::memcpy(&v, s.data(), sizeof v);
+  return v;
+}
+
+Mac mac(const Secret &key, std::string_view label, const Hello &hello, const Nonce &nonce) {
+  Writer w;
+  w.raw(encode(hello));
+  w.raw(nonce);
+  return hash<32>(key, label, w.take());
+}
+
+} // namespace
+
+void random_bytes(std::span<std::byte> out) {
+  ready();
+  randombytes_buf(out.data(), out.size());
+}
+
+uint64_t random_u64() {
+  uint64_t v = 0;
+  random_bytes(std::as_writable_bytes(std::span(&v, 1)));
+  return v;
+}
+
+Secret derive(const Secret &key, std::string_view label, std::span<const std::byte> data) {
+  return hash<32>(key, label, data);
+}
+uint64_t derive_u64(const Secret &key, std::string_view label, std::span<const std::byte> data) {
+  return first_u64(derive(key, label, data));
+}
+Secret hash_to_secret(std::string_view label, std::span<const std::byte> data) {
+  return hash<32>({}, label, data);
+}
+uint64_t hash_u64(std::string_view label, std::string_view data) {
+  return first_u64(hash_to_secret(label, std::as_bytes(std::span(data.data(), data.size()))));
+}
+
+Mac server_mac(const Secret &key, const Hello &hello, const Nonce &nonce) {
+  return mac(key, "tutti server", hello, nonce);
+}
+Mac client_mac(const Secret &key, const Hello &hello, const Nonce &nonce) {
+  return mac(key, "tutti client", hello, nonce);
+}
+bool same(const Mac &a, const Mac &b) {
+  return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+Identity root_identity(const UniqueId &id) {
+  return {id.base, derive(id.secret, "tutti root", {})};
+}
+
+Identity comm_identity(const UniqueId &id) {
+  Writer w;
+  w.u64(id.base);
+  w.u32(id.generation);
+  const Bytes data = w.take();
+  return {derive_u64(id.secret, "tutti comm id", data), derive(id.secret, "tutti comm key", data)};
+}
+
+Identity child_identity(const Identity &parent, uint64_t split, int color) {
+  Writer w;
+  w.u64(parent.comm);
+  w.u64(split);
+  w.i32(color);
+  const Bytes data = w.take();
+  return {derive_u64(parent.key, "tutti split id", data), derive(parent.key, "tutti split key", data)};
+}
+
+} // namespace tutti::boot

@@ -1,0 +1,28 @@
+// tutti/core/bootstrap/crypto.h: keys and proofs of control connections (libsodium behind it).
+#pragma once
+#include "bootstrap/wire.h"
+
+namespace tutti::boot {
+
+void random_bytes(std::span<std::byte> out);
+uint64_t random_u64();
+// Keyed hash of label and data: what is derived tells nothing about the key. Labels separate uses.
+Secret derive(const Secret &key, std::string_view label, std::span<const std::byte> data);
+uint64_t derive_u64(const Secret &key, std::string_view label, std::span<const std::byte> data);
+Secret hash_to_secret(std::string_view label, std::span<const std::byte> data);
+uint64_t hash_u64(std::string_view label, std::string_view data);
+
+Mac server_mac(const Secret &key, const Hello &hello, const Nonce &nonce);
+Mac client_mac(const Secret &key, const Hello &hello, const Nonce &nonce);
+bool same(const Mac &a, const Mac &b); // in constant time
+
+// What a unique id stands for.
+struct Identity {
+  uint64_t comm = 0;
+  Secret key{};
+};
+Identity root_identity(const UniqueId &id); // comm = id.base
+Identity comm_identity(const UniqueId &id);
+Identity child_identity(const Identity &parent, uint64_t split, int color);
+
+} // namespace tutti::boot

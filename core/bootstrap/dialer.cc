@@ -1,0 +1,163 @@
+#include "bootstrap/dialer.h"
+#include "tutti/plugin/cxx/netif.hpp"
+
+namespace tutti::boot {
+namespace {
+
+constexpr auto kNextTarget = std::chrono::milliseconds(250); // a place that has not answered by then gets a rival
+constexpr auto kRoundTime = std::chrono::seconds(2);         // what hangs longer is tried anew
+constexpr auto kRefusedTime = std::chrono::seconds(5);       // all refuse for so long: the process is gone
+
+} // namespace
+
+std::shared_ptr<Dialer> Dialer::start(Service &service, Job job, Done done) {
+  std::shared_ptr<Dialer> d(new Dialer(service, std::move(job), std::move(done)));
+  d->began_ = Clock::now();
+  d->errors_.resize(d->job_.targets.size());
+  service.post([d] {
+    if (d->done_) d->round();
+  });
+  return d;
+}
+
+Dialer::~Dialer() {
+  cancel();
+}
+
+void Dialer::cancel() {
+  service_.cancel(timer_);
+  timer_ = 0;
+  for (auto &c : attempts_)
+    if (c) c->close();
+  attempts_.clear();
+  done_ = nullptr;
+}
+
+void Dialer::set_timer(Nanos in, void (Dialer::*fn)()) {
+  service_.cancel(timer_);
+  timer_ = service_.at(std::min(Clock::now() + in, job_.deadline), [weak = weak_from_this(), fn] {
+    if (auto self = weak.lock()) {
+      self->timer_ = 0;
+      ((*self).*fn)();
+    }
+  });
+}
+
+void Dialer::round() {
+  if (Clock::now() >= job_.deadline && rounds_ > 0) return finish(fail(Code::timeout, "{}", last_error()).phase("bootstrap"));
+  if (job_.targets.empty()) return finish(fail(Code::system, "no address to connect to is known").phase("bootstrap"));
+  rounds_++;
+  round_began_ = Clock::now();
+  failed_count_ = 0;
+  all_refused_ = true;
+  attempts_.clear();
+  next_target();
+}
+
+void Dialer::next_target() {
+  const auto self = shared_from_this();
+  const size_t i = attempts_.size();
+  if (i == job_.targets.size()) return round_over(); // nothing answered in time
+  attempts_.push_back(Conn::dial(service_, job_.targets[i], job_.hello, job_.key));
+  Conn &c = *attempts_.back();
+  std::weak_ptr<Dialer> weak = self;
+  std::weak_ptr<Conn> conn = attempts_.back();
+  c.on_close = [weak, i](Status why) {
+    if (auto d = weak.lock()) d->failed(i, why);
+  };
+  c.on_verified = [weak, conn] {
+    auto d = weak.lock();
+    auto w = conn.lock();
+    if (d && w) d->won(w);
+  };
+  set_timer(i + 1 < job_.targets.size() ? Nanos(kNextTarget) : Nanos(kRoundTime), &Dialer::next_target);
+}
+
+void Dialer::failed(size_t index, const Status &why) {
+  if (index >= attempts_.size() || !attempts_[index]) return;
+  const auto self = shared_from_this();
+  attempts_[index] = nullptr;
+  errors_[index] = why.error().message;
+  if (why.error().sys_errno != ECONNREFUSED) all_refused_ = false;
+  failed_count_++;
+  if (failed_count_ == job_.targets.size()) return round_over();
+  if (index + 1 == attempts_.size() && attempts_.size() < job_.targets.size()) next_target();
+}
+
+void Dialer::round_over() {
+  const auto self = shared_from_this();
+  const bool hung = failed_count_ < job_.targets.size();
+  for (size_t i = 0; i < attempts_.size(); i++) {
+    if (!attempts_[i]) continue;
+    if (errors_[i].empty()) errors_[i] = "no answer";
+    attempts_[i]->close();
+  }
+  attempts_.clear();
+  if (!hung && all_refused_ && !job_.patient && Clock::now() - began_ > kRefusedTime)
+    return finish(fail(Code::remote, "{}", last_error()).phase("bootstrap").sys(ECONNREFUSED));
+  if (Clock::now() >= job_.deadline) return finish(fail(Code::timeout, "{}", last_error()).phase("bootstrap"));
+  set_timer(std::min<Nanos>(job_.retry_sleep * std::min(rounds_, 10), std::chrono::seconds(1)), &Dialer::round);
+}
+
+void Dialer::won(const Conn::Ptr &conn) {
+  const auto self = shared_from_this();
+  service_.cancel(timer_);
+  timer_ = 0;
+  for (auto &c : attempts_)
+    if (c && c != conn) c->close();
+  attempts_.clear();
+  conn->on_close = nullptr;
+  if (job_.prove)
+    conn->prove();
+  else
+    conn->close();
+  if (job_.prove && conn->closed()) { // broke at this very moment: once more
+    set_timer(job_.retry_sleep, &Dialer::round);
+    return;
+  }
+  finish(conn);
+}
+
+void Dialer::finish(Result<Conn::Ptr> result) {
+  service_.cancel(timer_);
+  timer_ = 0;
+  auto done = std::move(done_);
+  done_ = nullptr;
+  if (done) done(std::move(result));
+}
+
+std::string Dialer::last_error() const {
+  std::string out;
+  for (size_t i = 0; i < job_.targets.size(); i++) {
+    if (errors_[i].empty() || !job_.targets[i].unix_name.empty()) continue;
+    if (!out.empty()) out += ", ";
+    out += job_.targets[i].text() + ": " + errors_[i];
+  }
+  return out.empty() ? "no answer yet" : out;
+}
+
+void add_targets(std::vector<Target> *out, std::span<const Endpoint> endpoints) {
+  for (const Endpoint &e : endpoints) {
+    netif::Address a;
+    a.storage = e.storage;
+    if (e.family() != AF_INET6 || !a.link_local()) {
+      out->push_back({"", e});
+      continue;
+    }
+    for (const netif::Choice &c : netif::select("", AF_INET6).choices) {
+      if (!c.address.link_local()) continue;
+      Target t{"", e};
+      reinterpret_cast<sockaddr_in6 *>(&t.endpoint.storage)->sin6_scope_id = c.interface.index;
+      out->push_back(t);
+    }
+  }
+}
+
+std::vector<Target> targets_of(const Contact &to, uint64_t my_host) {
+  std::vector<Target> out;
+  if (to.host == my_host) out.push_back({unix_listener_name(to.process[0]), {}});
+  add_targets(&out, to.endpoints);
+  return out;
+}
+
+} // namespace tutti::boot

@@ -1,0 +1,52 @@
+// tutti/core/bootstrap/dialer.h: connects to whichever of several candidate places answers and proves itself. A dead one costs
+// a quarter of a second, not a time-out. Lives on the service thread.
+#pragma once
+#include "bootstrap/conn.h"
+
+namespace tutti::boot {
+
+class Dialer : public std::enable_shared_from_this<Dialer> {
+public:
+  struct Job {
+    std::vector<Target> targets;
+    Hello hello;
+    Secret key{};
+    Clock::time_point deadline;
+    bool patient = false; // the other end may start later: keep trying when all refuse
+    Nanos retry_sleep = std::chrono::milliseconds(100);
+    bool prove = true; // false: close after the other end has proved itself (a probe)
+  };
+  using Done = std::function<void(Result<Conn::Ptr>)>;
+  static std::shared_ptr<Dialer> start(Service &service, Job job, Done done);
+  void cancel();
+  std::string last_error() const; // per place, for messages
+  ~Dialer();
+
+private:
+  Dialer(Service &service, Job job, Done done) : service_(service), job_(std::move(job)), done_(std::move(done)) {}
+  void round();
+  void next_target();
+  void failed(size_t index, const Status &why);
+  void won(const Conn::Ptr &conn);
+  void round_over();
+  void finish(Result<Conn::Ptr> result);
+  void set_timer(Nanos in, void (Dialer::*fn)());
+
+  Service &service_;
+  Job job_;
+  Done done_;
+  std::vector<Conn::Ptr> attempts_; // of this round, by target
+  std::vector<std::string> errors_; // last one, by target
+  size_t failed_count_ = 0;
+  bool all_refused_ = true;
+  int rounds_ = 0;
+  Clock::time_point began_, round_began_;
+  uint64_t timer_ = 0;
+};
+
+// The places where a process can be reached, best first.
+std::vector<Target> targets_of(const Contact &to, uint64_t my_host);
+// Link-local addresses get the scope of each own interface in turn.
+void add_targets(std::vector<Target> *out, std::span<const Endpoint> endpoints);
+
+} // namespace tutti::boot

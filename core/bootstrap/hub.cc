@@ -1,0 +1,395 @@
+#include "bootstrap/hub.h"
+#include "bootstrap/member.h"
+#include "bootstrap/root.h"
+#include "log/log.h"
+#include "tutti/plugin/cxx/netif.hpp"
+#include <cstring>
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+namespace tutti::boot {
+namespace {
+
+constexpr int kBacklog = 4096;
+constexpr size_t kMaxHalfOpen = 512;
+constexpr size_t kMaxParked = 4096;
+constexpr auto kParkTime = std::chrono::seconds(3);
+constexpr size_t kMaxAddresses = 8; // told to others, per process
+// SO_NETNS_COOKIE of linux 5.14; older headers lack it.
+constexpr int kNetnsCookie = 71;
+
+int family_of(const Config &config) {
+  const std::string &f = config.text("socket.family");
+  return f == "AF_INET" ? AF_INET : f == "AF_INET6" ? AF_INET6 : 0;
+}
+
+// "LOW-HIGH", checked by config; {0, 0} = any port.
+std::pair<int, int> ports_of(const Config &config) {
+  int low = 0, high = 0;
+  const std::string &text = config.text("socket.port_range");
+  if (std::sscanf(text.c_str(), "%d-%d", &low, &high) == 1) high = low;
+  return {low, high};
+}
+
+std::string first_line(const char *path) {
+  char buf[256] = "";
+  if (FILE *f = std::fopen(path, "re")) {
+    if (!std::fgets(buf, sizeof buf, f)) buf[0] = 0;
+    std::fclose(f);
+  }
+  buf[std::strcspn(buf, "\n")] = 0;
+  return buf;
+}
+
+// The network namespace decides whether unix-domain names and loopback reach the other process.
+uint64_t network_namespace() {
+  struct stat st {};
+  if (stat("/proc/self/ns/net", &st) == 0) return st.st_ino;
+  const UniqueFd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  uint64_t cookie = 0;
+  socklen_t n = sizeof cookie;
+  return fd && getsockopt(fd.get(), SOL_SOCKET, kNetnsCookie, &cookie, &n) == 0 ? cookie : 0;
+}
+
+} // namespace
+
+std::string host_name() {
+  char buf[256] = "";
+  if (gethostname(buf, sizeof buf - 1) != 0 || buf[0] == 0) return "unknown-host";
+  return buf;
+}
+
+uint64_t host_id(const Config &config) {
+  std::string what = config.text("core.host_id");
+  if (what.empty()) what = first_line("/proc/sys/kernel/random/boot_id");
+  if (what.empty()) what = host_name();
+  return hash_u64("tutti host", fmt::format("{}/{}", what, network_namespace()));
+}
+
+Hub::Hub(Service &service) : service_(service) {
+  process_ = {random_u64(), random_u64()};
+}
+Hub::~Hub() = default;
+
+// ---- listeners
+
+Result<UniqueFd> Hub::open_tcp(int family, const Endpoint *at, uint16_t port) {
+  UniqueFd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return fail_errno(errno, "cannot open a socket");
+  const int on = 1;
+  if (at) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on); // a fixed port must be free again at once
+  Endpoint e;
+  if (at)
+    e = *at;
+  else {
+    e.storage.ss_family = static_cast<sa_family_t>(family);
+    e.set_port(port);
+  }
+  if (family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+  if (bind(fd.get(), reinterpret_cast<const sockaddr *>(&e.storage), e.length()) != 0 || ::listen(fd.get(), kBacklog) != 0)
+    return fail_errno(errno, "cannot listen at " + e.text());
+  return fd;
+}
+
+namespace {
+uint16_t bound_port(int fd) {
+  Endpoint e;
+  socklen_t n = sizeof e.storage;
+  getsockname(fd, reinterpret_cast<sockaddr *>(&e.storage), &n);
+  return e.port();
+}
+} // namespace
+
+Status Hub::open_listeners(const Config &config) {
+  const int family = family_of(config);
+  const auto [low, high] = ports_of(config);
+  for (int f : {AF_INET, AF_INET6}) {
+    if (family != 0 && f != family) continue;
+    Status last;
+    const int count = low > 0 ? high - low + 1 : 1;
+    const int start = low > 0 ? static_cast<int>(random_u64() % static_cast<uint64_t>(count)) : 0;
+    for (int i = 0; i < count; i++) { // from a random place: many processes share the range
+      auto fd = open_tcp(f, nullptr, static_cast<uint16_t>(low > 0 ? low + (start + i) % count : 0));
+      if (!fd.ok()) {
+        last = std::move(fd.status());
+        if (last.error().sys_errno == EADDRINUSE || last.error().sys_errno == EACCES) continue;
+        break;
+      }
+      last = {};
+      (f == AF_INET ? port4_ : port6_) = bound_port(fd.value().get());
+      serve(std::move(fd).value(), false);
+      break;
+    }
+    const bool optional =
+        family == 0 && !last.ok() && (last.error().sys_errno == EAFNOSUPPORT || last.error().sys_errno == EADDRNOTAVAIL);
+    if (last.ok() || optional) continue; // a host without IPv6
+    if (low > 0)
+      return fail(Code::system, "all ports of {} are taken: {}", config.text("socket.port_range"), last.error().message)
+          .phase("bootstrap")
+          .hint("make socket.port_range (" + config.setting("socket.port_range").origin + ") wider");
+    return std::move(last).phase("bootstrap");
+  }
+  return open_unix();
+}
+
+Status Hub::open_unix() {
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return fail_errno(errno, "cannot open a unix-domain socket");
+  sockaddr_un un{};
+  un.sun_family = AF_UNIX; // an abstract name: there is no file to leave behind
+  const std::string name = unix_listener_name(process_[0]);
+  std::memcpy(un.sun_path + 1, name.data(), name.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (bind(fd.get(), reinterpret_cast<const sockaddr *>(&un), length) != 0 || ::listen(fd.get(), kBacklog) != 0)
+    return fail_errno(errno, "cannot listen at unix:" + name);
+  serve(std::move(fd), true);
+  return {};
+}
+
+void Hub::serve(UniqueFd fd, bool is_unix) {
+  auto l = std::make_shared<Listener>();
+  l->fd = std::move(fd);
+  l->is_unix = is_unix;
+  track_fd(l->fd.get());
+  listener_fds_++;
+  service_.post([this, l] {
+    listeners_.push_back(l);
+    if (Status s = service_.add(
+            l->fd.get(), EPOLLIN, [this, l](uint32_t) { accept_all(l); }, &l->token);
+        !s.ok())
+      log::error(log::Subsys::bootstrap, "{}", s.error().message);
+  });
+}
+
+Result<Contact> Hub::contact(const Config &config) {
+  std::lock_guard lock(listen_m_);
+  if (!opened_) {
+    TUTTI_TRY(open_listeners(config));
+    opened_ = true;
+  }
+  Contact c;
+  c.process = process_;
+  c.host = host_id(config);
+  c.pid = getpid();
+  c.hostname = host_name();
+  const std::string &rule = config.text("socket.ifname");
+  const auto selection = netif::select(rule, family_of(config));
+  if (!selection.error.empty()) {
+    if (!rule.empty())
+      return fail(Code::invalid_usage, "{}", selection.error)
+          .phase("bootstrap")
+          .hint("set by " + config.setting("socket.ifname").origin);
+    log::write_once(log::Level::info, log::Subsys::bootstrap, "no-address",
+                    selection.error + "; only ranks of this host can join");
+  }
+  for (const auto &choice : selection.choices) {
+    Endpoint e;
+    e.storage = choice.address.storage;
+    const uint16_t port = e.family() == AF_INET6 ? port6_ : port4_;
+    if (port == 0 || c.endpoints.size() == kMaxAddresses) continue;
+    e.set_port(port);
+    c.endpoints.push_back(e);
+  }
+  return c;
+}
+
+Status Hub::listen_at(const Endpoint &endpoint) {
+  std::lock_guard lock(listen_m_);
+  const std::string name = endpoint.text();
+  for (const std::string &e : extra_)
+    if (e == name) return {};
+  auto fd = open_tcp(endpoint.family(), &endpoint, 0);
+  if (!fd.ok() && fd.status().error().sys_errno == EADDRNOTAVAIL) { // an address that is translated on its way here
+    Endpoint any;
+    any.storage.ss_family = static_cast<sa_family_t>(endpoint.family());
+    any.set_port(endpoint.port());
+    fd = open_tcp(endpoint.family(), &any, 0);
+  }
+  if (!fd.ok()) return std::move(fd.status());
+  extra_.push_back(name);
+  serve(std::move(fd).value(), false);
+  return {};
+}
+
+void Hub::accept_all(const std::shared_ptr<Listener> &l) {
+  for (int i = 0; i < 64; i++) {
+    sockaddr_storage from{};
+    socklen_t n = sizeof from;
+    UniqueFd fd(accept4(l->fd.get(), reinterpret_cast<sockaddr *>(&from), &n, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause(l);
+      if (errno == ECONNABORTED || errno == EINTR) continue;
+      return;
+    }
+    Endpoint e;
+    e.storage = from;
+    greet(Conn::accepted(service_, std::move(fd), l->is_unix, l->is_unix ? "a process of this host" : e.text()));
+  }
+}
+
+void Hub::pause(const std::shared_ptr<Listener> &l) {
+  log::write_once(log::Level::warn, log::Subsys::bootstrap, "accept",
+                  "cannot accept connections: too many open files; raise ulimit -n");
+  if (l->paused) return;
+  l->paused = true;
+  service_.modify(l->token, 0);
+  service_.at(Clock::now() + std::chrono::milliseconds(100), [this, l] {
+    l->paused = false;
+    service_.modify(l->token, EPOLLIN);
+  });
+}
+
+// ---- new connections
+
+void Hub::greet(const Conn::Ptr &conn) {
+  bound_half_open();
+  half_open_.push_back(conn);
+  std::weak_ptr<Conn> weak = conn;
+  conn->on_hello = [this, weak](const Hello &) {
+    if (auto c = weak.lock()) route(c, true);
+  };
+  conn->on_close = [weak](Status why) {
+    auto c = weak.lock();
+    if (!c) return;
+    // A rank that reached us another way closes its other attempts after the greeting.
+    const bool ours = c->hello().from >= 0 && why.error().message.find("key") == std::string::npos;
+    const std::string text = fmt::format("refused a connection from {}: {}", c->remote(), why.error().message);
+    if (ours) return log::debug(log::Subsys::bootstrap, "{}", text);
+    log::write_once(log::Level::warn, log::Subsys::bootstrap, "stranger", text + "; further ones are refused silently");
+  };
+}
+
+void Hub::bound_half_open() {
+  std::erase_if(half_open_, [](const Conn::Ptr &c) { return c->open() || c->closed(); });
+  while (half_open_.size() >= kMaxHalfOpen) { // who came first had most time to prove itself
+    log::write_once(log::Level::warn, log::Subsys::bootstrap, "half-open",
+                    fmt::format("more than {} unfinished connections, the last one from {}: the oldest are closed",
+                                kMaxHalfOpen, half_open_.back()->remote()));
+    half_open_.front()->close();
+    half_open_.pop_front();
+  }
+}
+
+void Hub::route(const Conn::Ptr &conn, bool may_park) {
+  const Hello h = conn->hello();
+  std::weak_ptr<Conn> weak = conn;
+  if (h.to == kRootRank) {
+    auto root = find_root(h.comm);
+    if (!root) return conn->refuse(Refusal::unknown);
+    conn->on_open = [root, weak] {
+      if (auto c = weak.lock()) root->adopt(c);
+    };
+    return conn->admit(root->key());
+  }
+  if (auto member = find(h.comm, h.to)) {
+    conn->on_open = [member, weak] {
+      if (auto c = weak.lock()) member->adopt(c);
+    };
+    return conn->admit(member->key());
+  }
+  if (!may_park || parked_.size() >= kMaxParked) return conn->refuse(may_park ? Refusal::busy : Refusal::unknown);
+  // A split: others may be further than our own rank of it.
+  parked_.push_back(conn);
+  service_.at(Clock::now() + kParkTime, [this, weak] {
+    if (auto c = weak.lock(); c && !c->open()) route(c, false);
+  });
+}
+
+void Hub::unpark() {
+  auto parked = std::move(parked_);
+  parked_.clear();
+  for (const auto &weak : parked) {
+    auto c = weak.lock();
+    if (!c || c->closed() || c->open()) continue;
+    if (find(c->hello().comm, c->hello().to))
+      route(c, false);
+    else
+      parked_.push_back(weak);
+  }
+}
+
+// ---- members
+
+bool Hub::add(uint64_t comm, int rank, const std::shared_ptr<Member> &member) {
+  {
+    std::lock_guard lock(m_);
+    if (!members_.emplace(std::pair(comm, rank), member).second) return false;
+  }
+  service_.post([this] { unpark(); });
+  return true;
+}
+
+void Hub::remove(uint64_t comm, int rank, const Member *member) {
+  std::shared_ptr<Member> last; // not destroyed under the lock
+  std::lock_guard lock(m_);
+  auto it = members_.find({comm, rank});
+  if (it == members_.end() || it->second.get() != member) return;
+  last = std::move(it->second);
+  members_.erase(it);
+}
+
+std::shared_ptr<Member> Hub::find(uint64_t comm, int rank) const {
+  std::lock_guard lock(m_);
+  auto it = members_.find({comm, rank});
+  return it == members_.end() ? nullptr : it->second;
+}
+
+std::vector<std::shared_ptr<Member>> Hub::local(uint64_t comm) const {
+  std::vector<std::shared_ptr<Member>> out;
+  std::lock_guard lock(m_);
+  for (auto it = members_.lower_bound({comm, 0}); it != members_.end() && it->first.first == comm; ++it)
+    out.push_back(it->second);
+  return out;
+}
+
+void Hub::add_child(uint64_t parent, uint64_t split, int parent_rank, const std::shared_ptr<Member> &member) {
+  std::lock_guard lock(m_);
+  children_[{parent, split, parent_rank}] = member;
+}
+
+void Hub::remove_child(uint64_t parent, uint64_t split, int parent_rank) {
+  std::lock_guard lock(m_);
+  children_.erase({parent, split, parent_rank});
+}
+
+std::shared_ptr<Member> Hub::find_child(uint64_t parent, uint64_t split, int parent_rank) const {
+  std::lock_guard lock(m_);
+  auto it = children_.find({parent, split, parent_rank});
+  return it == children_.end() ? nullptr : it->second;
+}
+
+// ---- roots
+
+void Hub::add_root(const std::shared_ptr<Root> &root) {
+  roots_[root->base()] = root;
+}
+
+std::shared_ptr<Root> Hub::find_root(uint64_t base) const {
+  auto it = roots_.find(base);
+  return it == roots_.end() ? nullptr : it->second;
+}
+
+void Hub::remove_root(uint64_t base) {
+  auto it = roots_.find(base);
+  if (it == roots_.end()) return;
+  const auto root = it->second; // it may be running
+  roots_.erase(it);
+  root->close();
+}
+
+void Hub::close_all() {
+  for (auto &l : listeners_) {
+    service_.remove(l->token);
+    untrack_fd(l->fd.get());
+    l->fd.reset();
+  }
+  listeners_.clear();
+  for (auto &c : half_open_) c->close();
+  half_open_.clear();
+  for (auto &[base, root] : roots_) root->close();
+  roots_.clear();
+}
+
+} // namespace tutti::boot

@@ -1,0 +1,83 @@
+// tutti/core/bootstrap/hub.h: what the process shares: its listeners, its members (a rank of a communicator) and its roots, and
+// the routing of new connections to them.
+#pragma once
+#include "bootstrap/conn.h"
+#include <deque>
+
+namespace tutti::boot {
+
+class Member;
+class Root;
+
+class Hub {
+public:
+  explicit Hub(Service &service);
+  ~Hub();
+
+  const std::array<uint64_t, 2> &process() const { return process_; }
+
+  // Opens the listeners at the first call and says how this process can be reached. [any thread]
+  Result<Contact> contact(const Config &config);
+  // One more TCP listener, for a root whose address is given. [any thread]
+  Status listen_at(const Endpoint &endpoint);
+  uint64_t listener_fds() const { return listener_fds_.load(std::memory_order_relaxed); }
+
+  // ---- members [any thread]
+  bool add(uint64_t comm, int rank, const std::shared_ptr<Member> &member); // false: there is one
+  void remove(uint64_t comm, int rank, const Member *member);
+  std::shared_ptr<Member> find(uint64_t comm, int rank) const;
+  std::vector<std::shared_ptr<Member>> local(uint64_t comm) const;
+  // Members of splits that do not know their rank yet, by their place in the parent.
+  void add_child(uint64_t parent, uint64_t split, int parent_rank, const std::shared_ptr<Member> &member);
+  void remove_child(uint64_t parent, uint64_t split, int parent_rank);
+  std::shared_ptr<Member> find_child(uint64_t parent, uint64_t split, int parent_rank) const;
+
+  // ---- roots [service thread]
+  void add_root(const std::shared_ptr<Root> &root);
+  std::shared_ptr<Root> find_root(uint64_t base) const;
+  void remove_root(uint64_t base);
+  void close_all();
+
+private:
+  struct Listener {
+    UniqueFd fd;
+    bool is_unix = false;
+    uint64_t token = 0;
+    bool paused = false;
+  };
+  Status open_listeners(const Config &config);
+  Result<UniqueFd> open_tcp(int family, const Endpoint *at, uint16_t port);
+  Status open_unix();
+  void serve(UniqueFd fd, bool is_unix);
+  void accept_all(const std::shared_ptr<Listener> &l);
+  void pause(const std::shared_ptr<Listener> &l);
+  void greet(const Conn::Ptr &conn);
+  void route(const Conn::Ptr &conn, bool may_park);
+  void unpark();
+  void bound_half_open();
+
+  Service &service_;
+  std::array<uint64_t, 2> process_{};
+  std::atomic<uint64_t> listener_fds_{2}; // the loop's own
+
+  std::mutex listen_m_; // guards opened_, ports and extra_
+  bool opened_ = false;
+  uint16_t port4_ = 0, port6_ = 0;
+  std::vector<std::string> extra_; // addresses with a listener of their own
+
+  mutable std::mutex m_; // guards members_ and children_
+  std::map<std::pair<uint64_t, int>, std::shared_ptr<Member>> members_;
+  std::map<std::tuple<uint64_t, uint64_t, int>, std::shared_ptr<Member>> children_;
+
+  // service thread
+  std::vector<std::shared_ptr<Listener>> listeners_;
+  std::map<uint64_t, std::shared_ptr<Root>> roots_;
+  std::deque<Conn::Ptr> half_open_;        // handshake not finished
+  std::deque<std::weak_ptr<Conn>> parked_; // know whom they want, who has not registered yet
+};
+
+// Equal on two processes exactly if they share host and network namespace. Works without /sys and /proc/sys.
+uint64_t host_id(const Config &config);
+std::string host_name();
+
+} // namespace tutti::boot

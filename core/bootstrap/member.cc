@@ -1,0 +1,406 @@
+// Messages, allgather and failures of a member. Setting up is in member_join.cc, connections are in member_link.cc.
+#include "bootstrap/member.h"
+#include "log/log.h"
+#include <fcntl.h>
+
+namespace tutti::boot {
+namespace {
+
+constexpr size_t kQueueBytes = 256u << 20; // unexpected messages of one rank
+constexpr size_t kQueueCount = 1u << 18;
+constexpr uint64_t kSendBytes = 256u << 20; // queued for connections of one rank
+
+} // namespace
+
+Member::Member(Service &service, const Identity &identity, std::shared_ptr<const Config> config)
+    : service_(service), hub_(service.hub()), identity_(identity), config_(std::move(config)) {}
+
+std::string Member::name(int rank) const {
+  std::lock_guard lock(m_);
+  if (static_cast<size_t>(rank) < contacts_.size() && contacts_[static_cast<size_t>(rank)].pid != 0)
+    return fmt::format("rank {} ({})", rank, contacts_[static_cast<size_t>(rank)].text());
+  return fmt::format("rank {}", rank);
+}
+
+Error Member::about(int peer, Code code, std::string message) const {
+  Error e;
+  e.code = code;
+  e.rank = rank_;
+  e.peer = peer;
+  e.phase = "bootstrap";
+  e.message = std::move(message);
+  return e;
+}
+
+Status Member::locate(Status s) const {
+  if (s.ok()) return s;
+  if (s.error().rank < 0) s.error().rank = rank_;
+  if (s.error().phase.empty()) s.error().phase = "bootstrap";
+  return s;
+}
+
+bool Member::later(std::function<void()> fn) {
+  if (configured_) return false;
+  early_.push_back(std::move(fn));
+  return true;
+}
+
+// ---- allgather: every piece travels both ways around the ring, half of it each way: n/2 steps, 2 n/2 messages per rank. Ranks
+// pass pieces on whether or not they are in the call themselves, so what is missing at the deadline is exactly who did not
+// come.
+
+bool Member::store(uint64_t seq, int origin, const Piece &piece) {
+  std::unique_lock lock(m_);
+  if (seq > next_gather_ + 1) return false; // nobody can be further ahead
+  Gather &g = gathers_[seq];
+  if (g.pieces.empty()) g.pieces.resize(static_cast<size_t>(nranks_));
+  Piece &slot = g.pieces[static_cast<size_t>(origin)];
+  if (slot) return true;
+  slot = piece;
+  if (++g.count == nranks_) cv_.notify_all();
+  return true;
+}
+
+// Carries a piece on from this rank, over members of this process in one loop, until it leaves the process or has gone far
+// enough.
+void Member::spread(uint64_t seq, int origin, Direction dir, Piece piece) {
+  const int limit = dir == up ? nranks_ / 2 : (nranks_ - 1) / 2;
+  std::shared_ptr<Member> at = shared_from_this();
+  for (;;) {
+    const int gone = dir == up ? (at->rank_ - origin + nranks_) % nranks_ : (origin - at->rank_ + nranks_) % nranks_;
+    if (gone >= limit) return;
+    std::shared_ptr<Member> to;
+    bool is_local;
+    {
+      std::lock_guard lock(at->m_);
+      if (!at->ring_up_[dir]) { // the neighbour on one side can be faster than we find the other one
+        at->ring_waiting_[dir].push_back([at, seq, origin, dir, piece] { at->spread(seq, origin, dir, piece); });
+        return;
+      }
+      is_local = at->ring_is_local_[dir];
+      to = at->ring_local_[dir].lock();
+    }
+    if (!is_local) {
+      Writer w;
+      w.i32(origin);
+      w.u8(static_cast<uint8_t>(dir));
+      w.raw(*piece);
+      const int peer = dir == up ? at->next() : at->prev();
+      if (service_.on_thread()) return at->push(peer, FrameType::gather, seq, w.take(), {});
+      service_.post(
+          [at, peer, seq, data = w.take()]() mutable { at->push(peer, FrameType::gather, seq, std::move(data), {}); });
+      return;
+    }
+    if (!to) return; // it has left, which is reported where it matters
+    {
+      std::lock_guard lock(to->m_);
+      if (to->later([to, seq, origin, dir, piece] { to->store(seq, origin, piece), to->spread(seq, origin, dir, piece); }))
+        return;
+    }
+    if (!to->store(seq, origin, piece)) return;
+    at = std::move(to);
+  }
+}
+
+Result<std::vector<Bytes>> Member::allgather(std::span<const std::byte> mine, Deadline deadline, std::string_view what) {
+  if (mine.size() + 64 > kFrameLimit)
+    return locate(tutti::fail(Code::invalid_argument, "{}: a piece of {} bytes is above the limit of {}", what, mine.size(),
+                              kFrameLimit - 64));
+  if (Status s = failure(); !s.ok()) return s;
+  const Piece piece = std::make_shared<const Bytes>(mine.begin(), mine.end());
+  uint64_t seq;
+  {
+    std::lock_guard lock(m_);
+    seq = next_gather_;
+  }
+  store(seq, rank_, piece);
+  if (nranks_ > 1) {
+    spread(seq, rank_, up, piece);
+    spread(seq, rank_, down, piece);
+  }
+  std::unique_lock lock(m_);
+  Gather &g = gathers_[seq]; // its place in the map is stable
+  const bool complete = cv_.wait_until(lock, deadline.at(), [&] { return g.count == nranks_ || error_; });
+  if (g.count < nranks_) {
+    if (error_) return Status(*error_);
+    (void)complete;
+    lock.unlock();
+    return gather_missing(seq, deadline, what);
+  }
+  std::vector<Bytes> out(static_cast<size_t>(nranks_));
+  for (size_t i = 0; i < out.size(); i++) out[i] = *g.pieces[i];
+  gathers_.erase(seq);
+  next_gather_ = seq + 1;
+  return out;
+}
+
+Status Member::gather_missing(uint64_t seq, Deadline deadline, std::string_view what) {
+  std::vector<int> ranks;
+  {
+    std::lock_guard lock(m_);
+    const Gather &g = gathers_[seq];
+    for (int r = 0; r < nranks_; r++)
+      if (!g.pieces[static_cast<size_t>(r)]) ranks.push_back(r);
+  }
+  std::string who = list_ranks(ranks);
+  if (ranks.size() == 1) who = name(ranks.front()).substr(5);
+  Error e = about(ranks.empty() ? -1 : ranks.front(), Code::timeout,
+                  fmt::format("{}: {} of {} ranks came within {}; missing: {}", what, nranks_ - static_cast<int>(ranks.size()),
+                              nranks_, seconds(deadline.span()), who));
+  return Status(std::move(e));
+}
+
+// ---- messages
+
+void Member::deliver(Message message) {
+  const size_t kind = static_cast<size_t>(message.tag >> 56);
+  std::unique_lock lock(m_);
+  if (closed_) return;
+  if (!configured_) {
+    auto held = std::make_shared<Message>(std::move(message));
+    early_.push_back([self = shared_from_this(), held] { self->deliver(std::move(*held)); });
+    return;
+  }
+  if (kind < handlers_.size() && handlers_[kind].live) {
+    Handler &h = handlers_[kind];
+    h.running++;
+    const auto fn = h.fn; // a copy: set_handler() waits until it has returned
+    lock.unlock();
+    fn(std::move(message));
+    lock.lock();
+    if (--h.running == 0) cv_.notify_all();
+    return;
+  }
+  if (mailbox_bytes_ + message.data.size() > kQueueBytes || mailbox_count_ >= kQueueCount) {
+    const int from = message.from;
+    lock.unlock();
+    return fail(about(from, Code::internal,
+                      fmt::format("the queue of unexpected messages is full ({} messages); the last one came from {}",
+                                  kQueueCount, name(from))));
+  }
+  mailbox_bytes_ += message.data.size();
+  mailbox_count_++;
+  mailbox_[{message.from, message.tag}].push_back(std::move(message));
+  cv_.notify_all();
+}
+
+Status Member::unreachable(int to) const {
+  return Status(about(to, Code::remote, name(to) + " has left the communicator"));
+}
+
+Status Member::send(int to, uint64_t tag, std::span<const std::byte> data, int fd) {
+  if (to < 0 || to >= nranks_)
+    return locate(tutti::fail(Code::invalid_argument, "cannot send to rank {}: the ranks are 0 to {}", to, nranks_ - 1));
+  if (data.size() > kFrameLimit)
+    return locate(
+        tutti::fail(Code::invalid_argument, "a message of {} bytes is above the limit of {}", data.size(), kFrameLimit));
+  if (failed()) return failure();
+  UniqueFd copy;
+  if (fd >= 0) {
+    if (peer(to).host != peer(rank_).host)
+      return locate(tutti::fail(Code::invalid_usage, "a descriptor cannot be sent to {}: it is on another host", name(to)));
+    copy.reset(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (!copy) return locate(fail_errno(errno, "cannot duplicate a descriptor"));
+  }
+  Bytes bytes(data.begin(), data.end());
+  if (peer(to).process == hub_.process()) {
+    const auto target = to == rank_ ? shared_from_this() : hub_.find(comm(), to);
+    if (!target) return unreachable(to);
+    target->deliver(Message{rank_, tag, std::move(bytes), std::move(copy)});
+    return {};
+  }
+  {
+    std::lock_guard lock(m_);
+    if (gone_[static_cast<size_t>(to)]) copy.reset(-1), bytes.clear();
+    if (gone_[static_cast<size_t>(to)]) to = -1 - to;
+  }
+  if (to < 0) return unreachable(-1 - to);
+  if (queued_->load() + bytes.size() > kSendBytes)
+    return locate(Status(
+        about(to, Code::remote,
+              fmt::format("more than {} bytes wait to be sent to other ranks; {} does not read", kSendBytes, name(to)))));
+  queued_->fetch_add(bytes.size());
+  auto held = std::make_shared<UniqueFd>(std::move(copy)); // std::function wants copyable things
+  service_.post([self = shared_from_this(), to, tag, held, b = std::move(bytes)]() mutable {
+    self->queued_->fetch_sub(b.size()); // from here on counted by the connection
+    self->push(to, FrameType::message, tag, std::move(b), std::move(*held));
+  });
+  return {};
+}
+
+bool Member::try_recv(int from, uint64_t tag, Message *out) {
+  std::lock_guard lock(m_);
+  auto it = mailbox_.find({from, tag});
+  if (it == mailbox_.end()) return false;
+  *out = std::move(it->second.front());
+  it->second.pop_front();
+  if (it->second.empty()) mailbox_.erase(it);
+  mailbox_bytes_ -= out->data.size();
+  mailbox_count_--;
+  return true;
+}
+
+Result<Message> Member::recv(int from, uint64_t tag, Deadline deadline, std::string_view what) {
+  if (from < 0 || from >= nranks_)
+    return locate(
+        tutti::fail(Code::invalid_argument, "{}: cannot receive from rank {}: the ranks are 0 to {}", what, from, nranks_ - 1));
+  Message m;
+  if (try_recv(from, tag, &m)) return m;
+  {
+    std::unique_lock lock(m_);
+    cv_.wait_until(lock, deadline.at(), [&] {
+      return mailbox_.count({from, tag}) || error_ || gone_[static_cast<size_t>(from)];
+    });
+  }
+  if (try_recv(from, tag, &m)) return m;
+  if (Status s = failure(); !s.ok()) return s;
+  {
+    std::lock_guard lock(m_);
+    if (!gone_[static_cast<size_t>(from)]) from = -1 - from;
+  }
+  if (from >= 0) return unreachable(from);
+  from = -1 - from;
+  return Status(
+      about(from, Code::timeout, fmt::format("{}: no message from {} within {}", what, name(from), seconds(deadline.span()))));
+}
+
+void Member::set_handler(MsgKind kind, std::function<void(Message)> fn) {
+  Handler &h = handlers_[static_cast<size_t>(kind)];
+  std::unique_lock lock(m_);
+  h.live = false;
+  cv_.wait(lock, [&] { return h.running == 0; });
+  h.fn = std::move(fn);
+  if (!h.fn) return;
+  for (;;) { // queued ones first; what arrives meanwhile is queued behind them
+    auto it = mailbox_.begin();
+    while (it != mailbox_.end() && it->first.second >> 56 != static_cast<uint64_t>(kind)) ++it;
+    if (it == mailbox_.end()) break;
+    Message m = std::move(it->second.front());
+    it->second.pop_front();
+    if (it->second.empty()) mailbox_.erase(it);
+    mailbox_bytes_ -= m.data.size();
+    mailbox_count_--;
+    h.running++;
+    lock.unlock();
+    h.fn(std::move(m));
+    lock.lock();
+    h.running--;
+  }
+  h.live = true;
+}
+
+// ---- failures
+
+Status Member::failure() const {
+  std::lock_guard lock(m_);
+  return error_ ? Status(*error_) : Status();
+}
+
+void Member::on_failure(std::function<void(const Error &)> fn) {
+  std::unique_lock lock(m_);
+  cv_.wait(lock, [&] { return failure_running_ == 0; });
+  on_failure_ = std::move(fn);
+  if (!error_ || !on_failure_) return;
+  const auto call = std::exchange(on_failure_, nullptr); // it happened before
+  const Error e = *error_;
+  lock.unlock();
+  call(e);
+}
+
+void Member::report_failure(const Error &error) {
+  Error e = error;
+  if (e.rank < 0) e.rank = rank_;
+  fail(std::move(e));
+}
+
+void Member::fail(Error error, bool relayed) {
+  Error out = error; // what others hear: whom it is about, and who says so where that is not the same
+  error.rank = rank_;
+  if (!relayed) {
+    if (out.code != Code::remote) out.message = fmt::format("{} failed: {}", name(rank_), out.message);
+    if (out.peer < 0) out.peer = rank_;
+    out.code = Code::remote;
+  }
+  std::function<void(const Error &)> call;
+  std::shared_ptr<Member> child;
+  {
+    std::lock_guard lock(m_);
+    if (error_ || closed_) return;
+    error_ = std::make_shared<Error>(error);
+    told_ = out;
+    failed_.store(true);
+    call = std::exchange(on_failure_, nullptr);
+    if (call) failure_running_++;
+    child = pending_child_.lock();
+    cv_.notify_all();
+  }
+  log::debug(log::Subsys::bootstrap, "comm {:#x} rank {}: failed: {}", comm(), rank_, error.message);
+  if (call) {
+    call(error);
+    std::lock_guard lock(m_);
+    failure_running_--;
+    cv_.notify_all();
+  }
+  if (child) child->fail(error, true);
+  for (const auto &m : hub_.local(comm()))
+    if (m.get() != this) m->fail(out, true);
+  service_.post([self = shared_from_this(), out] { self->flood(out); });
+}
+
+void Member::expect_close() {
+  std::lock_guard lock(m_);
+  closing_ = true;
+}
+
+void Member::peer_gone(int rank, bool clean) {
+  {
+    std::lock_guard lock(m_);
+    if (closed_ || static_cast<size_t>(rank) >= gone_.size()) return;
+    gone_[static_cast<size_t>(rank)] = true;
+    clean = clean || closing_;
+    cv_.notify_all();
+  }
+  if (!clean) fail(about(rank, Code::remote, name(rank) + " left the communicator before it was finalized"));
+}
+
+uint64_t Member::fds() const {
+  return fds_->load() + hub_.listener_fds();
+}
+
+void Member::close() {
+  bool clean;
+  std::shared_ptr<Error> told;
+  {
+    std::unique_lock lock(m_);
+    if (closed_) return;
+    if (error_) told = std::make_shared<Error>(told_);
+    closed_ = true;
+    clean = closing_ || !configured_;
+    for (Handler &h : handlers_) h.live = false;
+    if (!service_.on_thread()) // on return no callback of ours runs
+      cv_.wait(lock, [&] {
+        return failure_running_ == 0 &&
+               std::all_of(handlers_.begin(), handlers_.end(), [](const Handler &h) { return h.running == 0; });
+      });
+    for (Handler &h : handlers_) h.fn = nullptr;
+    on_failure_ = nullptr;
+    early_.clear();
+    for (auto &waiting : ring_waiting_) waiting.clear();
+    mailbox_.clear();
+    gathers_.clear();
+  }
+  hub_.remove(comm(), rank_, this);
+  if (rank_ >= 0)
+    for (const auto &m : hub_.local(comm()))
+      if (m.get() != this) {
+        if (told) m->fail(*told, true); // the reason comes before the goodbye
+        m->peer_gone(rank_, clean);
+      }
+  service_.post([self = shared_from_this(), clean, told] {
+    if (told) self->flood(*told);
+    self->leave_root();
+    self->close_links(clean);
+  });
+}
+
+} // namespace tutti::boot

@@ -1,0 +1,161 @@
+// tutti/core/bootstrap/member.h: one rank of one communicator: its connections to other ranks, its mailbox, the allgather
+// around the ring, and what it knows about failures. Shared by the handle (Bootstrap), the hub and tasks of the service thread.
+#pragma once
+#include "bootstrap/dialer.h"
+#include "bootstrap/hub.h"
+#include "bootstrap/root.h"
+#include <deque>
+
+namespace tutti::boot {
+
+class Member : public std::enable_shared_from_this<Member> {
+public:
+  Member(Service &service, const Identity &identity, std::shared_ptr<const Config> config);
+
+  // ---- set-up, by the caller's thread
+  Status join(const UniqueId &id, int nranks, int rank, Deadline deadline);
+  Result<std::shared_ptr<Member>> split(int color, int key, std::shared_ptr<const Config> config, Deadline deadline);
+  void close(); // the handle's end; never waits for peers
+
+  // ---- what Bootstrap offers; see there
+  int rank() const { return rank_; }
+  int nranks() const { return nranks_; }
+  uint64_t comm() const { return identity_.comm; }
+  const PeerInfo &peer(int rank) const { return infos_[static_cast<size_t>(rank)]; }
+  Result<std::vector<Bytes>> allgather(std::span<const std::byte> mine, Deadline deadline, std::string_view what);
+  Status send(int to, uint64_t tag, std::span<const std::byte> data, int fd);
+  Result<Message> recv(int from, uint64_t tag, Deadline deadline, std::string_view what);
+  bool try_recv(int from, uint64_t tag, Message *out);
+  void set_handler(MsgKind kind, std::function<void(Message)> fn);
+  void report_failure(const Error &error);
+  bool failed() const { return failed_.load(std::memory_order_relaxed); }
+  Status failure() const;
+  void on_failure(std::function<void(const Error &)> fn);
+  void expect_close();
+  uint64_t fds() const;
+
+  // ---- for the hub and other members
+  const Secret &key() const { return identity_.key; }
+  void adopt(const Conn::Ptr &conn);            // an authenticated connection from another rank [service thread]
+  void deliver(Message message);                // [any]
+  void fail(Error error, bool relayed = false); // relayed: heard from others, already in words for everybody [any]
+
+private:
+  using Piece = std::shared_ptr<const Bytes>;
+  enum Direction { up = 0, down = 1 }; // to rank + 1, to rank - 1
+  struct Gather {
+    std::vector<Piece> pieces;
+    int count = 0;
+  };
+  struct Waiting { // a frame for a connection that is being made
+    FrameType type;
+    uint64_t tag;
+    Bytes data;
+    UniqueFd fd;
+  };
+  struct Link { // to one rank of another process [service thread]
+    std::vector<Conn::Ptr> conns;
+    Conn::Ptr tx; // all frames go over one connection: they stay in order
+    std::deque<Waiting> waiting;
+    std::shared_ptr<Dialer> dialer;
+    bool gone = false; // said goodbye
+  };
+  struct Handler {
+    std::function<void(Message)> fn;
+    bool live = false; // false while queued messages are delivered first
+    int running = 0;
+  };
+
+  int next() const { return (rank_ + 1) % nranks_; }
+  int prev() const { return (rank_ + nranks_ - 1) % nranks_; }
+  std::string name(int rank) const; // "rank 5 (pid 123 on host)"
+  Error about(int peer, Code code, std::string message) const;
+  Status locate(Status s) const; // adds rank and phase
+
+  // set-up
+  void configure(int nranks, int rank);
+  void check_in(UniqueId id, Deadline deadline);
+  CheckIn check_in_data(const UniqueId &id, Deadline deadline) const;
+  void dial_root(const UniqueId &id, Deadline deadline);
+  void root_frame(FrameType type, const Bytes &data);
+  void root_lost(const Status &why);
+  void connect_ring(const Contact &to, const std::shared_ptr<Member> &same_process);
+  void ring_neighbour(int rank, const std::shared_ptr<Member> &member); // of this process [any]
+  void ring_joined(Direction dir);                                      // [any]
+  void ring_progress();                                                 // [any]
+  Status wait_ring(Deadline deadline);
+  Status exchange_contacts(Deadline deadline);
+  void leave_root();
+  Status enter_child(const std::shared_ptr<Member> &child, const std::vector<int> &members, int index, uint64_t split,
+                     Deadline deadline);
+
+  // links [service thread]
+  void dial(int to, Link &link, const Contact &contact, Clock::time_point deadline);
+  void attach(int peer, const Conn::Ptr &conn);
+  void frame(int from, Frame f);
+  void lost(int peer, const Status &why);
+  void push(int to, FrameType type, uint64_t tag, Bytes data, UniqueFd fd);
+  void flood(const Error &error);
+  void close_links(bool clean);
+
+  // allgather [any]
+  void spread(uint64_t seq, int origin, Direction dir, Piece piece);
+  bool store(uint64_t seq, int origin, const Piece &piece);
+  Status gather_missing(uint64_t seq, Deadline deadline, std::string_view what);
+
+  void peer_gone(int rank, bool clean); // [any]
+  bool later(std::function<void()> fn); // keeps what comes before configure(); false: do it now (m_ held)
+  void drain_kind(MsgKind kind);
+  Status unreachable(int to) const;
+
+  Service &service_;
+  Hub &hub_;
+  const Identity identity_;
+  const std::shared_ptr<const Config> config_;
+  int rank_ = -1, nranks_ = 0;  // set by configure(), before anybody else looks
+  std::vector<PeerInfo> infos_; // set before join() or split() returns
+  Contact self_;
+
+  mutable std::mutex m_; // guards all up to the next comment
+  std::condition_variable cv_;
+  bool configured_ = false, closed_ = false, closing_ = false;
+  std::vector<std::function<void()>> early_;
+  std::vector<Contact> contacts_; // empty until known
+  std::vector<bool> gone_;
+  std::map<std::pair<int, uint64_t>, std::deque<Message>> mailbox_;
+  size_t mailbox_bytes_ = 0, mailbox_count_ = 0;
+  std::array<Handler, 4> handlers_;
+  std::map<uint64_t, Gather> gathers_;
+  uint64_t next_gather_ = 0;
+  std::array<std::weak_ptr<Member>, 2> ring_local_; // by Direction
+  std::array<bool, 2> ring_is_local_{};
+  std::array<bool, 2> ring_up_{};
+  std::array<std::vector<std::function<void()>>, 2> ring_waiting_; // pieces to pass on once there is somebody to pass them to
+  bool ring_done_ = false;
+  std::string progress_; // what a joining rank waits for
+  std::shared_ptr<Error> error_;
+  Error told_; // what others hear of it
+  std::function<void(const Error &)> on_failure_;
+  int failure_running_ = 0;
+  std::weak_ptr<Member> pending_child_;
+  uint64_t splits_ = 0;
+  std::atomic<bool> failed_{false};
+
+  // service thread
+  std::map<int, Link> links_;
+  Contact next_contact_;
+  std::shared_ptr<Dialer> root_dialer_;
+  Conn::Ptr root_conn_;
+  std::shared_ptr<Root> local_root_;
+  uint32_t generation_ = 0;
+  bool at_root_ = false; // checked in and not yet in the ring
+  Clock::time_point set_up_deadline_;
+  uint64_t stagger_timer_ = 0;
+  int root_rank_ = -1;
+  std::string root_text_;
+
+  const std::shared_ptr<std::atomic<uint64_t>> queued_ = std::make_shared<std::atomic<uint64_t>>(0);
+  const std::shared_ptr<std::atomic<uint64_t>> fds_ = std::make_shared<std::atomic<uint64_t>>(0);
+};
+
+} // namespace tutti::boot

@@ -1,0 +1,178 @@
+// Connections of a member to ranks of other processes. All on the service thread.
+#include "bootstrap/member.h"
+#include "log/log.h"
+
+namespace tutti::boot {
+
+void Member::adopt(const Conn::Ptr &conn) {
+  const int peer = conn->hello().from;
+  if (peer < 0 || peer >= nranks_ || peer == rank_) return conn->close();
+  {
+    std::lock_guard lock(m_);
+    if (closed_) return conn->close();
+  }
+  attach(peer, conn);
+}
+
+void Member::attach(int peer, const Conn::Ptr &conn) {
+  const auto self = shared_from_this();
+  Link &link = links_[peer];
+  link.conns.push_back(conn);
+  conn->own(queued_, fds_);
+  std::weak_ptr<Member> weak = self;
+  conn->on_frame = [weak, peer](Frame f) {
+    if (auto m = weak.lock()) m->frame(peer, std::move(f));
+  };
+  std::weak_ptr<Conn> wconn = conn;
+  conn->on_close = [weak, peer, wconn](Status why) {
+    if (auto m = weak.lock()) m->lost(peer, why);
+  };
+  if (!link.tx) {
+    link.tx = conn;
+    auto waiting = std::move(link.waiting);
+    link.waiting.clear();
+    for (Waiting &w : waiting) {
+      queued_->fetch_sub(w.data.size());
+      conn->send(w.type, w.tag, w.data, std::move(w.fd));
+    }
+  }
+  if (failed()) { // it may have happened while this connection was made
+    Error told;
+    {
+      std::lock_guard lock(m_);
+      told = told_;
+    }
+    conn->send(FrameType::failure, 0, encode(told));
+  }
+  if (peer == next()) ring_joined(up);
+  if (peer == prev()) ring_joined(down);
+}
+
+void Member::dial(int to, Link &link, const Contact &contact, Clock::time_point deadline) {
+  Dialer::Job job;
+  job.targets = targets_of(contact, self_.host);
+  job.hello.library = library_version();
+  job.hello.comm = comm();
+  job.hello.from = rank_;
+  job.hello.to = to;
+  random_bytes(job.hello.nonce);
+  job.key = identity_.key;
+  job.deadline = deadline;
+  job.retry_sleep = config_->duration("socket.retry_sleep");
+  std::weak_ptr<Member> weak = weak_from_this();
+  link.dialer = Dialer::start(service_, std::move(job), [weak, to](Result<Conn::Ptr> r) {
+    auto m = weak.lock();
+    if (!m) {
+      if (r.ok()) r.value()->close();
+      return;
+    }
+    m->links_[to].dialer = nullptr;
+    if (r.ok()) return m->attach(to, r.value());
+    m->fail(m->about(to, Code::remote, fmt::format("cannot connect to {}: {}", m->name(to), r.status().error().message)));
+  });
+}
+
+void Member::push(int to, FrameType type, uint64_t tag, Bytes data, UniqueFd fd) {
+  Link &link = links_[to];
+  if (link.gone) return;
+  if (link.tx) {
+    if (fd && !link.tx->is_unix())
+      return fail(
+          about(to, Code::system,
+                fmt::format("a descriptor cannot be sent to {}: its unix-domain listener cannot be reached", name(to))));
+    return link.tx->send(type, tag, data, std::move(fd));
+  }
+  queued_->fetch_add(data.size());
+  link.waiting.push_back({type, tag, std::move(data), std::move(fd)});
+  if (link.dialer || to == next() || to == prev()) return; // ring connections are made by joining
+  Contact contact;
+  {
+    std::lock_guard lock(m_);
+    if (closed_ || static_cast<size_t>(to) >= contacts_.size()) return;
+    contact = contacts_[static_cast<size_t>(to)];
+  }
+  dial(to, link, contact, Clock::now() + config_->duration("core.init_timeout"));
+}
+
+void Member::frame(int from, Frame f) {
+  switch (f.type) {
+  case FrameType::message:
+    return deliver(Message{from, f.tag, std::move(f.payload), std::move(f.fd)});
+  case FrameType::gather: {
+    Reader r(f.payload);
+    const int origin = r.i32();
+    const uint8_t dir = r.u8();
+    const auto rest = r.rest();
+    if (!r.ok() || origin < 0 || origin >= nranks_ || origin == rank_ || dir > down || from != (dir == up ? prev() : next()))
+      break;
+    const auto piece = std::make_shared<const Bytes>(rest.begin(), rest.end());
+    if (!store(f.tag, origin, piece)) break;
+    return spread(f.tag, origin, static_cast<Direction>(dir), piece);
+  }
+  case FrameType::failure:
+    if (auto e = decode_error(f.payload)) {
+      return fail(*e, true);
+    }
+    break;
+  case FrameType::goodbye: {
+    Link &link = links_[from];
+    const bool clean = !f.payload.empty() && f.payload[0] == std::byte(1);
+    link.gone = true;
+    for (auto &c : link.conns) c->finish();
+    link.conns.clear();
+    link.tx = nullptr;
+    return peer_gone(from, clean);
+  }
+  default:
+    break;
+  }
+  fail(about(from, Code::internal, fmt::format("{} sent a malformed message on the control connection", name(from))));
+}
+
+void Member::lost(int peer, const Status &why) {
+  Link &link = links_[peer];
+  std::erase_if(link.conns, [](const Conn::Ptr &c) { return c->closed(); });
+  if (link.tx && link.tx->closed()) link.tx = nullptr;
+  if (link.gone) return;
+  bool expected;
+  {
+    std::lock_guard lock(m_);
+    expected = closing_ || closed_;
+    if (expected && static_cast<size_t>(peer) < gone_.size()) {
+      gone_[static_cast<size_t>(peer)] = true;
+      cv_.notify_all();
+    }
+  }
+  if (expected) {
+    link.gone = true;
+    return;
+  }
+  fail(about(peer, Code::remote, fmt::format("{}: {}", name(peer), why.error().message)));
+}
+
+// Over every connection, so around the ring both ways; each rank passes the first one it hears on.
+void Member::flood(const Error &error) {
+  const Bytes data = encode(error);
+  std::vector<Conn::Ptr> to;
+  for (auto &[peer, link] : links_)
+    if (link.tx) to.push_back(link.tx);
+  for (const auto &c : to) c->send(FrameType::failure, 0, data);
+  if (!at_root_) return;
+  if (root_conn_) root_conn_->send(FrameType::failure, 0, data);
+  if (local_root_) local_root_->failed(generation_, rank_, error);
+}
+
+void Member::close_links(bool clean) {
+  auto links = std::move(links_);
+  links_.clear();
+  for (auto &[peer, link] : links) {
+    if (link.dialer) link.dialer->cancel();
+    for (const Waiting &w : link.waiting) queued_->fetch_sub(w.data.size());
+    for (const auto &c : link.conns) {
+      c->send(FrameType::goodbye, 0, Bytes{std::byte(clean ? 1 : 0)}); // on each: they are read in any order
+      c->finish();
+    }
+  }
+}
+
+} // namespace tutti::boot
