@@ -1,0 +1,131 @@
+#include "world.h"
+#include <doctest/doctest.h>
+
+using namespace tutti;
+using namespace tutti::test;
+
+namespace {
+
+struct Call {
+  std::string algo = "direct";
+  tutti_coll coll = TUTTI_COLL_ALL_REDUCE;
+  uint64_t count = 1024;
+  tutti_dtype dtype = TUTTI_DT_FLOAT32;
+  tutti_redop op = TUTTI_RED_SUM;
+  int root = -1;
+  uint32_t slot = 8192, depth = 4;
+};
+
+Result<const Bound *> bind_call(Engine &e, const Call &c, int rank, int n) {
+  Selection sel;
+  sel.proto = simple_proto();
+  sel.slot_bytes = c.slot;
+  sel.depth = c.depth;
+  return e.bind(plan_of(c.algo, PlanRequest::simple(c.coll, rank, n, c.root)), sel, c.dtype, c.op);
+}
+
+Status call(Engine &e, const Call &c, int rank, int n, uint64_t number) {
+  auto bound = bind_call(e, c, rank, n);
+  if (!bound.ok()) return bound.status();
+  std::vector<double> in(c.count * static_cast<uint64_t>(n), 1), out(c.count * static_cast<uint64_t>(n));
+  const auto plan = plan_of(c.algo, PlanRequest::simple(c.coll, rank, n, c.root));
+  return e.run(*bound, args_of(*plan, in.data(), out.data(), c.count, c.dtype, c.op, number));
+}
+
+void disagree(const Call &a, const Call &b, const std::string &text_a, const std::string &text_b) {
+  Threads world(2);
+  Status status[2];
+  const auto begin = Clock::now();
+  world.run([&](int r) {
+    Status first = call(world.engine(r), Call{}, r, 2, 1);
+    if (!first.ok()) status[r] = first;
+    else status[r] = call(world.engine(r), r ? b : a, r, 2, 2);
+  });
+  for (int r = 0; r < 2; r++) {
+    REQUIRE(!status[r].ok());
+    CAPTURE(status[r].error().line());
+    CHECK(status[r].error().message.find("rank 0 calls " + text_a) != std::string::npos);
+    CHECK(status[r].error().message.find("rank 1 calls " + text_b) != std::string::npos);
+  }
+  CHECK(Clock::now() - begin < std::chrono::seconds(5));
+}
+
+} // namespace
+
+TEST_CASE("each field in which two ranks' calls differ is an error on both that names both calls") {
+  const std::string usual = "all_reduce #2 (1024 float sum)";
+  Call other;
+  other.count = 512;
+  disagree({}, other, usual, "all_reduce #2 (512 float sum)");
+  other = {};
+  other.dtype = TUTTI_DT_INT32;
+  disagree({}, other, usual, "all_reduce #2 (1024 int32 sum)");
+  other = {};
+  other.op = TUTTI_RED_MAX;
+  disagree({}, other, usual, "all_reduce #2 (1024 float max)");
+  other = {};
+  other.coll = TUTTI_COLL_ALL_GATHER;
+  disagree({}, other, usual, "all_gather #2 (1024 float)");
+  other = {};
+  other.slot = 256; // another size class: other rings
+  other.count = 64;
+  disagree({}, other, usual, "all_reduce #2 (64 float sum)");
+}
+
+TEST_CASE("a rank that does not call is named with what it does when the wait expires") {
+  Threads world(2, config_with({{"TUTTI_TIMEOUT", "50ms"}}));
+  Status late;
+  world.run([&](int r) {
+    const Status first = call(world.engine(r), Call{}, r, 2, 1);
+    CHECK(first.ok());
+    if (r == 0) late = call(world.engine(0), Call{}, 0, 2, 2);
+  });
+  REQUIRE(!late.ok());
+  CHECK(late.code() == Code::timeout);
+  CAPTURE(late.error().line());
+  CHECK(late.error().message.find("all_reduce #2 (1024 float sum) made no progress") != std::string::npos);
+  CHECK(late.error().message.find("rank 1 has not called it: it is idle after all_reduce #1") != std::string::npos);
+  CHECK(world.engine(1).failed());
+}
+
+TEST_CASE("a link beyond the memory cap is refused with cap, use and what was asked") {
+  Threads world(2, config_with({{"TUTTI_MEMORY_CAP", "1MiB"}}));
+  Call big;
+  big.slot = 1 << 20;
+  const auto bound = bind_call(world.engine(0), big, 0, 2);
+  REQUIRE(!bound.ok());
+  CAPTURE(bound.status().error().line());
+  CHECK(bound.status().error().message.find("of the cap of 1048576 bytes (memory.cap)") != std::string::npos);
+  CHECK(world.engine(0).usage().bytes == 0);
+}
+
+TEST_CASE("fail() ends a wait at once, whichever thread calls it") {
+  Threads world(2);
+  std::atomic<bool> inside{false};
+  Status s;
+  world.run([&](int r) {
+    if (r == 0) {
+      inside = true;
+      s = call(world.engine(0), Call{}, 0, 2, 1);
+    } else {
+      while (!inside) std::this_thread::yield();
+      Error e;
+      e.message = "stopped by the test";
+      world.engine(0).fail(e);
+    }
+  });
+  REQUIRE(!s.ok());
+  CHECK(s.error().message == "stopped by the test");
+}
+
+TEST_CASE("the death of a process ends the others' operation with its rank") {
+  CHECK(forked(
+      3,
+      [](int rank, Engine &e) {
+        if (!call(e, Call{}, rank, 3, 1).ok()) return 1;
+        if (rank == 1) ::_exit(9);
+        const Status s = call(e, Call{}, rank, 3, 2);
+        return !s.ok() && s.error().message.find("rank 1") != std::string::npos ? 0 : 2;
+      },
+      nullptr, {1}));
+}
