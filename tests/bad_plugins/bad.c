@@ -1,0 +1,107 @@
+/* Plugins that break one rule each; the rule is chosen by a macro. Everything else is right. */
+#include "tutti/plugin/plugin.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef NAME
+#define NAME "bad-plugin"
+#endif
+#ifndef MAJOR
+#define MAJOR TUTTI_ABI_MAJOR
+#endif
+#ifndef MINOR
+#define MINOR TUTTI_ABI_MINOR
+#endif
+#ifndef DESC_SIZE
+#define DESC_SIZE sizeof(tutti_plugin_desc)
+#endif
+#ifndef TABLE_SIZE
+#define TABLE_SIZE sizeof(tutti_tuner_v1)
+#endif
+#ifndef RATE
+#define RATE rate
+#endif
+#ifndef OPEN
+#define OPEN open_ok
+#endif
+#ifndef IFACES
+#define IFACES TUTTI_TUNER
+#endif
+#ifndef OPTIONS
+#define OPTIONS NULL
+#endif
+
+#ifdef CONSTRUCTOR
+/* Must never run: the file exports no tutti_plugin_v1, so it is a stranger's. */
+__attribute__((constructor)) static void leave_a_trace(void) {
+  setenv("TUTTI_TEST_CONSTRUCTOR_RAN", "1", 1);
+}
+TUTTI_EXPORT int somebody_elses_function(void);
+TUTTI_EXPORT int somebody_elses_function(void) {
+  return 1;
+}
+#else
+
+__attribute__((unused)) static tutti_status rate(void *plugin, const tutti_tune_query *query, tutti_candidate *list, uint32_t n,
+                                                 uint32_t size) {
+  (void)plugin, (void)query, (void)list, (void)n, (void)size;
+  return TUTTI_OK;
+}
+static const tutti_tuner_v1 table = {TABLE_SIZE, 0, NAME, RATE};
+
+__attribute__((unused)) static tutti_status open_ok(const tutti_host *host, void **plugin) {
+  (void)host, (void)plugin;
+  return TUTTI_OK;
+}
+#ifdef OPEN_CRASHES
+static tutti_status open_crash(const tutti_host *host, void **plugin) {
+  (void)host, (void)plugin;
+  abort();
+}
+#endif
+#ifdef OPEN_HANGS
+static tutti_status open_hang(const tutti_host *host, void **plugin) {
+  (void)host, (void)plugin;
+  while (pause() != 0) {
+  }
+  return TUTTI_OK;
+}
+#endif
+#ifdef OPEN_REFUSES
+static tutti_status open_refuse(const tutti_host *host, void **plugin) {
+  const tutti_host_diag_v1 *diag = host->get_iface(host, TUTTI_HOST_DIAG);
+  (void)plugin;
+  diag->set_error(host, TUTTI_ERR_UNSUPPORTED, "the moon is\nnot full");
+  return TUTTI_ERR_UNSUPPORTED;
+}
+#endif
+static void close_plugin(void *plugin) {
+  (void)plugin;
+}
+static const void *get_iface(void *plugin, const char *id) {
+  (void)plugin;
+#ifdef NO_TABLE
+  (void)table, (void)id;
+  return NULL;
+#else
+  return strcmp(id, TUTTI_TUNER) == 0 ? &table : NULL;
+#endif
+}
+static const char *const ifaces[] = {IFACES, NULL};
+#ifdef WITH_OPTIONS
+static const tutti_option options[] = {{"same", "1", "an option", NULL, NULL, 0, 9, TUTTI_OPT_INT, 0},
+                                       {"same", "1", "again", NULL, NULL, 0, 9, TUTTI_OPT_INT, 0},
+                                       {0}};
+#endif
+
+#ifdef LEAKS
+TUTTI_EXPORT int helper_of_mine(void);
+TUTTI_EXPORT int helper_of_mine(void) {
+  return 1;
+}
+#endif
+
+const tutti_plugin_desc tutti_plugin_v1 = {DESC_SIZE,       MAJOR,  MINOR,   NAME, "1.0.0",      "tests",  "Apache-2.0",
+                                           "breaks a rule", ifaces, OPTIONS, OPEN, close_plugin, get_iface};
+#endif

@@ -1,0 +1,71 @@
+#define DOCTEST_CONFIG_NO_MULTITHREADING
+#undef DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include "bad_files.h"
+#include "checker.h"
+#include "exec/kernels.h"
+#include "plan/check.h"
+#include <doctest/doctest.h>
+
+using namespace tutti;
+
+namespace {
+
+bool complains(const CheckReport &r, const std::string &rule) {
+  for (const CheckFinding &f : r.findings)
+    if (f.rule == rule) return true;
+  return false;
+}
+std::string all(const CheckReport &r) {
+  std::string out;
+  for (const CheckFinding &f : r.findings) out += f.rule + ": " + f.text + "\n";
+  return out;
+}
+CheckReport check(const std::string &path, const std::string &only = "") {
+  CheckSettings s;
+  s.only = only;
+  s.open_limit = std::chrono::seconds(2);
+  return check_plugin(path, s);
+}
+
+} // namespace
+
+TEST_CASE("check-plugin names the rule that a bad plugin breaks") {
+  const std::pair<const char *, const char *> expected[] = {
+      {"major", "P-ENTRY-03"},        {"minor", "P-ENTRY-04"},         {"short_desc", "P-ENTRY-05"},
+      {"short_table", "P-TABLE-02"},  {"null_function", "P-TABLE-03"}, {"null_open", "P-ENTRY-11"},
+      {"no_table", "P-TABLE-01"},     {"name", "P-ENTRY-06"},          {"id_twice", "P-ENTRY-09"},
+      {"id_malformed", "P-ENTRY-09"}, {"old_draft", "P-ENTRY-10"},     {"option_twice", "P-OPT-09"},
+      {"refuse", "P-OPEN-01"},        {"crash", "P-OPEN-02"},          {"hang", "P-OPEN-03"},
+      {"leak", "P-ENTRY-02"},         {"foreign", "P-ENTRY-01"}};
+  for (const auto &[name, rule] : expected) {
+    const CheckReport r = check(bad::file(name));
+    INFO(std::string(name), ":\n", all(r));
+    CHECK(complains(r, rule));
+  }
+}
+
+TEST_CASE("check-plugin finds nothing wrong with a tuner that leaves everything as it is") {
+  const CheckReport r = check(bad::file("none"));
+  INFO(all(r));
+  CHECK(r.findings.empty());
+  CHECK(r.passed > 3);
+}
+
+TEST_CASE("check-plugin refuses files that are no shared objects") {
+  bad::Scratch scratch;
+  CHECK(complains(check(scratch.write("libtutti-a.so", "text")), "P-FILE-02"));
+  CHECK(complains(check(scratch.write("libtutti-b.so", bad::other_machine())), "P-FILE-03"));
+  CHECK(complains(check(scratch.write("libtutti-c.so", bad::read(bad::file("none")).substr(0, 3000))), "P-FILE-04"));
+  CHECK(complains(check(scratch.path()), "P-FILE-01"));
+  CHECK(complains(check(scratch.copy(bad::file("none"), "odd-name.so")), "P-FILE-06"));
+}
+
+TEST_CASE("the net suite finds completions that lie") {
+  CHECK(check(bad::file("net_good"), "N-2").findings.empty());
+  for (const char *name : {"net_twice", "net_cookie", "net_sizes"}) {
+    const CheckReport r = check(bad::file(name), "N-24");
+    INFO(std::string(name), ":\n", all(r));
+    CHECK(complains(r, "N-24"));
+  }
+  CHECK(complains(check(bad::file("net_twice"), "N-37"), "N-37"));
+}
