@@ -1,0 +1,429 @@
+// Composition. Every stage is planned alone; then its chunks, ranks and links are renamed into those of the whole.
+//
+// A unit is a chunk of the composed plan, numbered through the whole collective (chunk_identity). A stage's chunk is a row of
+// `factor` units. What one stage leaves for the next lies in SCRATCH, a region per stage and group. Stages keep lanes of their
+// own; a step that reads what the stage before wrote waits for the steps that wrote it.
+#include "plan/compose.h"
+#include "plan/check.h"
+#include "plan/refs.h"
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+namespace tutti {
+namespace {
+
+constexpr uint32_t kMaxStages = 8; // a link's conn is conn * kMaxStages + stage, the same on both ends
+constexpr uint64_t kMaxUnits = 1u << 20;
+using Units = std::vector<uint32_t>;
+
+// A chunk region of the composed plan: chunk c of the stage's buffer begins at base + c * factor.
+struct Region {
+  uint32_t buf = 0, base = 0;
+};
+
+class Composer {
+public:
+  Composer(const PlanRequest &request, std::span<const ComposeStage> stages) : q_(request) {
+    for (size_t i = 0; i < stages.size(); i++)
+      if (stages[i].members.size() > 1) {
+        stages_.push_back(&stages[i]);
+        number_.push_back(static_cast<uint32_t>(i));
+      }
+    given_ = stages.size();
+  }
+
+  Status run(const tutti_plan_builder *out) {
+    TUTTI_TRY(check());
+    uint32_t channels = q_.channels;
+    TUTTI_TRY(plan_stages(channels));
+    const auto fewest = [&] {
+      uint32_t g = ~0u;
+      for (const auto &p : plans_) g = std::min(g, p->groups);
+      return g;
+    };
+    if (fewest() != channels) TUTTI_TRY(plan_stages(fewest()));
+    for (size_t k = 0; k < plans_.size(); k++)
+      if (plans_[k]->groups != plans_[0]->groups)
+        return misfit(k, "cuts the data into {} groups, the first stage into {}", plans_[k]->groups, plans_[0]->groups);
+    TUTTI_TRY(count_units());
+    TUTTI_TRY(check_result());
+    lay_out_scratch();
+    for (size_t k = 0; k < plans_.size(); k++) translate(k);
+    return emit(out);
+  }
+
+private:
+  template <class... A> Status misfit(size_t k, fmt::format_string<A...> text, A &&...a) const {
+    const ComposeStage &s = *stages_[k];
+    return fail(Code::invalid_usage, "stage {} ({} by {} among {} ranks): {}", number_[k], coll_name(s.coll),
+                s.algo.table->name, s.members.size(), fmt::format(text, std::forward<A>(a)...))
+        .phase("plan");
+  }
+
+  Status check() const {
+    if (stages_.empty()) return fail(Code::invalid_usage, "no stage has more than one member");
+    if (given_ > kMaxStages) return fail(Code::invalid_usage, "{} stages, of at most {}", given_, kMaxStages);
+    if (q_.coll == TUTTI_COLL_ALL_TO_ALL)
+      return fail(Code::invalid_usage, "alltoall cannot be composed: its blocks have no place in common");
+    if (q_.flags & TUTTI_REQ_NONUNIFORM) return fail(Code::invalid_usage, "blocks of different sizes cannot be composed");
+    bool reduced = false;
+    for (size_t k = 0; k < stages_.size(); k++) {
+      const ComposeStage &s = *stages_[k];
+      if (s.coll == TUTTI_COLL_ALL_TO_ALL || s.coll >= TUTTI_COLL_BARRIER) return misfit(k, "cannot be a stage");
+      if (position(*stages_[k], q_.rank) < 0) return misfit(k, "rank {} is not among its members", q_.rank);
+      for (int32_t m : s.members)
+        if (m < 0 || m >= q_.nranks) return misfit(k, "member {} is not in 0..{}", m, q_.nranks - 1);
+      if (coll_reduces(s.coll) && !coll_reduces(q_.coll)) return misfit(k, "reduces, but {} does not", coll_name(q_.coll));
+      if (coll_reduces(s.coll) && !reduced && k > 0)
+        return misfit(k, "is the first to reduce, but does not read IN: the pre-operation has no place");
+      reduced = reduced || coll_reduces(s.coll);
+    }
+    if (coll_reduces(q_.coll) && !reduced)
+      return fail(Code::invalid_usage, "{} of stages none of which reduces", coll_name(q_.coll));
+    return {};
+  }
+
+  static int position(const ComposeStage &s, int rank) {
+    const auto it = std::find(s.members.begin(), s.members.end(), rank);
+    return it == s.members.end() ? -1 : static_cast<int>(it - s.members.begin());
+  }
+
+  PlanRequest stage_request(const ComposeStage &s, uint32_t channels) const {
+    PlanRequest r;
+    r.coll = s.coll;
+    r.rank = position(s, q_.rank);
+    r.nranks = static_cast<int>(s.members.size());
+    r.root = coll_has_root(s.coll) ? s.root : -1;
+    r.channels = channels;
+    r.flags = q_.flags & (TUTTI_REQ_MANY_SLICES | TUTTI_REQ_MULTICAST);
+    for (int32_t m : s.members) r.node_of_rank.push_back(q_.node_of_rank[static_cast<size_t>(m)]);
+    for (uint32_t c = 0; c < channels; c++) {
+      PlanRequest::Channel channel; // trees and heads were searched for all ranks, not for these
+      for (int32_t rank : q_.channel[c].order)
+        if (const int at = position(s, rank); at >= 0) channel.order.push_back(at);
+      r.channel.push_back(std::move(channel));
+    }
+    return r;
+  }
+
+  Status plan_stages(uint32_t channels) {
+    plans_.clear();
+    for (size_t k = 0; k < stages_.size(); k++) {
+      const PlanRequest r = stage_request(*stages_[k], channels);
+      if (Status s = algo_supports(stages_[k]->algo, r); !s.ok()) return misfit(k, "{}", s.error().message);
+      auto plan = build_plan(stages_[k]->algo, r);
+      if (!plan.ok()) return misfit(k, "{}", plan.status().error().message);
+      plans_.push_back(std::move(*plan));
+    }
+    return {};
+  }
+
+  // The least number of chunks per block that every stage can cut its input from. A stage sees num / den of a block.
+  Status count_units() {
+    uint64_t num = coll_in_blocks(q_.coll, static_cast<uint32_t>(q_.nranks)), den = 1, k_all = 1;
+    for (size_t k = 0; k < stages_.size(); k++) {
+      const uint64_t chunks = plans_[k]->in_chunks, m = stages_[k]->members.size();
+      k_all = std::lcm(k_all, chunks * den / std::gcd(chunks * den, num));
+      if (k_all > kMaxUnits) return misfit(k, "needs more than {} chunks", kMaxUnits);
+      num *= coll_out_blocks(stages_[k]->coll, static_cast<uint32_t>(m));
+      den *= coll_in_blocks(stages_[k]->coll, static_cast<uint32_t>(m));
+      const uint64_t g = std::gcd(num, den);
+      num /= g, den /= g;
+      if (num > kMaxUnits) return misfit(k, "leaves more than {} blocks", kMaxUnits);
+    }
+    pieces_ = static_cast<uint32_t>(k_all);
+    if (pieces_ * uint64_t{coll_in_blocks(q_.coll, static_cast<uint32_t>(q_.nranks))} > kMaxUnits)
+      return fail(Code::invalid_usage, "the stages need more than {} chunks", kMaxUnits);
+    for (size_t k = 0; k < plans_.size(); k++) {
+      const size_t units = before(k, q_.rank).size();
+      if (units == 0 || units % plans_[k]->in_chunks != 0)
+        return misfit(k, "cannot cut its input of {} chunks into {}", units, plans_[k]->in_chunks);
+      factor_.push_back(static_cast<uint32_t>(units / plans_[k]->in_chunks));
+    }
+    return {};
+  }
+
+  // Units that `rank` holds before stage k, in order. A rank that is not in a stage of ours is in one like it, at our place.
+  const Units &before(size_t k, int rank) {
+    const auto key = std::make_pair(k, rank);
+    if (const auto it = units_.find(key); it != units_.end()) return it->second;
+    Units u;
+    if (k == 0) {
+      const uint32_t blocks = coll_in_blocks(q_.coll, static_cast<uint32_t>(q_.nranks));
+      const bool own = q_.coll == TUTTI_COLL_ALL_GATHER || q_.coll == TUTTI_COLL_GATHER;
+      u.resize(size_t{blocks} * pieces_);
+      std::iota(u.begin(), u.end(), own ? static_cast<uint32_t>(rank) * pieces_ : 0u);
+    } else {
+      const ComposeStage &s = *stages_[k - 1];
+      const int at = position(s, rank) >= 0 ? position(s, rank) : position(s, q_.rank);
+      if (s.coll == TUTTI_COLL_ALL_GATHER || s.coll == TUTTI_COLL_GATHER) {
+        for (size_t m = 0; m < s.members.size(); m++) {
+          const Units &part = before(k - 1, static_cast<int>(m) == at ? rank : s.members[m]);
+          u.insert(u.end(), part.begin(), part.end());
+        }
+      } else {
+        u = before(k - 1, rank);
+        if (s.coll == TUTTI_COLL_REDUCE_SCATTER || s.coll == TUTTI_COLL_SCATTER) {
+          const size_t share = u.size() / s.members.size();
+          u = Units(u.begin() + static_cast<long>(share) * at, u.begin() + static_cast<long>(share) * (at + 1));
+        }
+      }
+    }
+    return units_[key] = std::move(u);
+  }
+
+  Status check_result() {
+    if (!has_out(q_.coll, q_.rank, q_.root)) return {};
+    const Units &have = before(stages_.size(), q_.rank);
+    const bool own = q_.coll == TUTTI_COLL_REDUCE_SCATTER || q_.coll == TUTTI_COLL_SCATTER;
+    Units want(size_t{coll_out_blocks(q_.coll, static_cast<uint32_t>(q_.nranks))} * pieces_);
+    std::iota(want.begin(), want.end(), own ? static_cast<uint32_t>(q_.rank) * pieces_ : 0u);
+    if (have == want) return {};
+    return misfit(stages_.size() - 1, "leaves {} chunks of the data, in an order or number that is not OUT's ({} chunks)",
+                  have.size(), want.size());
+  }
+
+  tutti_chunk_id sized_as(uint32_t unit) const {
+    const bool in = q_.coll == TUTTI_COLL_REDUCE_SCATTER || q_.coll == TUTTI_COLL_SCATTER;
+    return {in ? uint32_t{TUTTI_BUF_IN} : uint32_t{TUTTI_BUF_OUT}, unit};
+  }
+
+  void lay_out_scratch() {
+    for (size_t k = 0; k < plans_.size(); k++) {
+      handed_on_.push_back(static_cast<uint32_t>(scratch_.size()));
+      if (k + 1 < plans_.size())
+        for (uint32_t g = 0; g < plans_[0]->groups; g++)
+          for (uint32_t u : before(k + 1, q_.rank)) scratch_.push_back(sized_as(u));
+      own_scratch_.push_back(static_cast<uint32_t>(scratch_.size()));
+      for (const tutti_chunk_id &id : plans_[k]->scratch_size) {
+        const Units &u = before(id.buf == TUTTI_BUF_IN ? k : k + 1, q_.rank);
+        for (uint32_t j = 0; j < factor_[k]; j++) scratch_.push_back(sized_as(u[id.chunk * factor_[k] + j]));
+      }
+    }
+  }
+
+  Region region(size_t k, uint32_t group, uint32_t buf) {
+    if (buf == TUTTI_BUF_SCRATCH) return {TUTTI_BUF_SCRATCH, own_scratch_[k]};
+    if (buf == TUTTI_BUF_IN && k == 0) return {TUTTI_BUF_IN, 0};
+    if (buf == TUTTI_BUF_OUT && k + 1 == plans_.size()) return {TUTTI_BUF_OUT, 0};
+    const size_t from = buf == TUTTI_BUF_IN ? k - 1 : k;
+    return {TUTTI_BUF_SCRATCH, handed_on_[from] + group * static_cast<uint32_t>(before(from + 1, q_.rank).size())};
+  }
+
+  struct OutLane {
+    uint32_t group;
+    std::vector<tutti_link> recv, send;
+    std::vector<tutti_step> steps;
+    std::vector<std::vector<tutti_dep>> deps;
+    std::vector<uint32_t> last; // by step of the stage's plan: its last step here
+  };
+
+  tutti_ref map_ref(size_t k, uint32_t group, const tutti_ref &r, uint32_t iter, bool keep_modulus) {
+    const Region to = region(k, group, r.buf);
+    const uint32_t f = factor_[k];
+    tutti_ref m = r;
+    m.buf = static_cast<uint16_t>(to.buf);
+    m.count = static_cast<uint16_t>(r.count * f);
+    m.first = static_cast<int32_t>(to.base + static_cast<uint32_t>(ref_first(r, iter)) * f);
+    m.stride = r.stride * static_cast<int32_t>(f);
+    m.modulus = keep_modulus ? r.modulus * f : 0;
+    return m;
+  }
+
+  // Iterations from `iter` on for which the chunk moves on by `stride` without wrapping.
+  static uint32_t straight(const tutti_ref &r, uint32_t iter, uint32_t repeat) {
+    uint32_t n = 1;
+    while (iter + n < repeat && ref_first(r, iter + n) == ref_first(r, iter) + static_cast<int64_t>(n) * r.stride) n++;
+    return n;
+  }
+
+  void translate(size_t k) {
+    const Plan &p = *plans_[k];
+    const auto first_lane = static_cast<uint32_t>(lanes_.size());
+    for (const PlanLane &lane : p.lanes) {
+      OutLane out{lane.group, rename(k, lane.recv), rename(k, lane.send), {}, {}, {}};
+      for (const tutti_step &s : lane.steps) {
+        std::vector<tutti_dep> deps;
+        for (uint32_t d = 0; d < s.dep_count; d++)
+          deps.push_back({first_lane + p.deps[s.dep_first + d].lane, p.deps[s.dep_first + d].step});
+        add_step(k, lane.group, s, std::move(deps), &out);
+      }
+      lanes_.push_back(std::move(out));
+    }
+    // Deps inside the stage named its own steps; now that all are placed, name theirs here.
+    for (uint32_t l = first_lane; l < lanes_.size(); l++)
+      for (auto &deps : lanes_[l].deps)
+        for (tutti_dep &d : deps)
+          if (d.lane >= first_lane) d.step = lanes_[d.lane].last[d.step];
+    stage_lane_.push_back(first_lane);
+    if (k > 0) follow(k);
+    if (k > 0 && k + 1 == plans_.size() && (q_.flags & TUTTI_REQ_IN_PLACE)) follow_reads_of_in(first_lane);
+  }
+
+  std::vector<tutti_link> rename(size_t k, std::vector<tutti_link> links) const {
+    for (tutti_link &l : links) {
+      l.peer = stages_[k]->members[static_cast<size_t>(l.peer)];
+      l.conn = static_cast<uint16_t>(l.conn * kMaxStages + number_[k]);
+    }
+    return links;
+  }
+
+  // Pre-operation only in the first reduction, post-operation only in the last.
+  uint32_t ops_of(size_t k, uint32_t ops) const {
+    const auto reduces = [&](const ComposeStage *s) { return coll_reduces(s->coll); };
+    const auto first = static_cast<size_t>(std::find_if(stages_.begin(), stages_.end(), reduces) - stages_.begin());
+    const auto last = static_cast<size_t>(stages_.rend() - std::find_if(stages_.rbegin(), stages_.rend(), reduces)) - 1;
+    if (k != first) ops &= ~uint32_t{TUTTI_STEP_PREOP};
+    if (k != last) ops &= ~uint32_t{TUTTI_STEP_POSTOP};
+    return ops;
+  }
+
+  void add_step(size_t k, uint32_t group, const tutti_step &s, std::vector<tutti_dep> deps, OutLane *out) {
+    const auto at_origin = [&](const tutti_ref &r) { return r.count == 0 || region(k, group, r.buf).base == 0; };
+    const bool whole = (s.src.modulus == 0 || at_origin(s.src)) && (s.dst.modulus == 0 || at_origin(s.dst));
+    for (uint32_t i = 0; i < s.repeat;) {
+      uint32_t n = s.repeat;
+      if (!whole) { // a region that does not begin at chunk 0 cannot wrap: one step per straight run
+        n -= i;
+        if (s.src.count) n = std::min(n, straight(s.src, i, s.repeat));
+        if (s.dst.count) n = std::min(n, straight(s.dst, i, s.repeat));
+      }
+      tutti_step t = s;
+      t.ops = ops_of(k, s.ops);
+      t.repeat = n;
+      if (s.src.count) t.src = map_ref(k, group, s.src, i, whole);
+      if (s.dst.count) t.dst = map_ref(k, group, s.dst, i, whole);
+      if (s.recv_count) t.recv_first = static_cast<uint16_t>(s.recv_first + static_cast<int>(i) * s.link_stride);
+      if (s.send_count) t.send_first = static_cast<uint16_t>(s.send_first + static_cast<int>(i) * s.link_stride);
+      t.dep_first = 0;
+      t.dep_count = 0;
+      out->steps.push_back(t);
+      out->deps.push_back(i == 0 ? deps : std::vector<tutti_dep>{});
+      i += n;
+    }
+    out->last.push_back(static_cast<uint32_t>(out->steps.size() - 1));
+  }
+
+  template <class Fn> static void each_chunk(const tutti_step &s, const tutti_ref &r, Fn fn) {
+    for (uint32_t i = 0; i < s.repeat; i++)
+      for (uint32_t j = 0; j < r.count; j++) fn(static_cast<uint32_t>(ref_first(r, i)) + j);
+  }
+
+  // Steps of stage k that read what stage k - 1 left wait for those that wrote it.
+  void follow(size_t k) {
+    const uint32_t begin = handed_on_[k - 1],
+                   end = begin + plans_[0]->groups * static_cast<uint32_t>(before(k, q_.rank).size());
+    std::vector<std::vector<tutti_dep>> writers(end - begin);
+    for (uint32_t l = stage_lane_[k - 1]; l < stage_lane_[k]; l++)
+      for (uint32_t i = 0; i < lanes_[l].steps.size(); i++) {
+        const tutti_step &s = lanes_[l].steps[i];
+        if (has(s, TUTTI_STEP_STORE) && s.dst.buf == TUTTI_BUF_SCRATCH)
+          each_chunk(s, s.dst, [&](uint32_t c) {
+            if (c >= begin && c < end) writers[c - begin].push_back({l, i});
+          });
+      }
+    for (uint32_t l = stage_lane_[k]; l < lanes_.size(); l++)
+      for (uint32_t i = 0; i < lanes_[l].steps.size(); i++) {
+        const tutti_step &s = lanes_[l].steps[i];
+        if (has(s, TUTTI_STEP_SRC) && s.src.buf == TUTTI_BUF_SCRATCH)
+          each_chunk(s, s.src, [&](uint32_t c) {
+            if (c >= begin && c < end)
+              for (const tutti_dep &d : writers[c - begin]) wait_for(&lanes_[l].deps[i], d);
+          });
+      }
+  }
+
+  // One dep per lane is enough: the latest step.
+  static void wait_for(std::vector<tutti_dep> *deps, const tutti_dep &d) {
+    for (tutti_dep &have : *deps)
+      if (have.lane == d.lane) {
+        have.step = std::max(have.step, d.step);
+        return;
+      }
+    deps->push_back(d);
+  }
+
+  // In place, OUT is written over IN: only once the first stage has read all of it.
+  void follow_reads_of_in(uint32_t first_lane) {
+    for (uint32_t l = first_lane; l < lanes_.size(); l++)
+      for (uint32_t from = 0; from < stage_lane_[1] && !lanes_[l].steps.empty(); from++)
+        if (lanes_[from].group == lanes_[l].group && !lanes_[from].steps.empty())
+          wait_for(&lanes_[l].deps[0], {from, static_cast<uint32_t>(lanes_[from].steps.size() - 1)});
+  }
+
+  Status emit(const tutti_plan_builder *out) const {
+    tutti_plan_shape shape{};
+    shape.struct_size = sizeof shape;
+    shape.in_chunks = coll_in_blocks(q_.coll, static_cast<uint32_t>(q_.nranks)) * pieces_;
+    shape.out_chunks = coll_out_blocks(q_.coll, static_cast<uint32_t>(q_.nranks)) * pieces_;
+    shape.scratch_chunks = static_cast<uint32_t>(scratch_.size());
+    shape.scratch_size = scratch_.empty() ? nullptr : scratch_.data();
+    shape.groups = plans_[0]->groups;
+    shape.lanes = static_cast<uint32_t>(lanes_.size());
+    for (const auto &p : plans_) shape.min_depth = std::max(shape.min_depth, p->min_depth);
+    const auto refused = [](tutti_status) { return fail(Code::internal, "the plan builder refused the composed plan"); };
+    if (const tutti_status s = out->begin(out->impl, &shape); s != TUTTI_OK) return refused(s);
+    for (const OutLane &lane : lanes_) {
+      tutti_status s = out->lane(out->impl, lane.group, lane.recv.data(), static_cast<uint32_t>(lane.recv.size()),
+                                 lane.send.data(), static_cast<uint32_t>(lane.send.size()));
+      if (s != TUTTI_OK) return refused(s);
+      for (size_t i = 0; i < lane.steps.size(); i++) {
+        tutti_step step = lane.steps[i];
+        step.dep_count = static_cast<uint16_t>(lane.deps[i].size());
+        if (s = out->step(out->impl, &step, lane.deps[i].data()); s != TUTTI_OK) return refused(s);
+      }
+    }
+    return {};
+  }
+
+  const PlanRequest &q_;
+  std::vector<const ComposeStage *> stages_; // those that do something
+  std::vector<uint32_t> number_;             // their numbers as given
+  size_t given_ = 0;
+  std::vector<std::shared_ptr<const Plan>> plans_;
+  uint32_t pieces_ = 1;
+  std::vector<uint32_t> factor_; // units per chunk, by stage
+  std::map<std::pair<size_t, int>, Units> units_;
+  std::vector<tutti_chunk_id> scratch_;
+  std::vector<uint32_t> handed_on_, own_scratch_; // by stage: where its two scratch regions begin
+  std::vector<OutLane> lanes_;
+  std::vector<uint32_t> stage_lane_; // by stage: its first lane
+};
+
+tutti_status c_compose(const tutti_host *host, const tutti_algo_request *req, const tutti_stage *stages, uint32_t nstages,
+                       uint32_t stage_stride, const tutti_plan_builder *out) noexcept {
+  const auto refuse = [host](const Status &s, tutti_status code) {
+    const auto *diag = static_cast<const tutti_host_diag_v1 *>(host->get_iface(host, TUTTI_HOST_DIAG));
+    if (diag) diag->set_error(host, code, s.error().message.c_str());
+    return code;
+  };
+  try {
+    const auto registry = Registry::process();
+    if (!registry.ok()) return refuse(registry.status(), TUTTI_ERR_INTERNAL);
+    std::vector<ComposeStage> list;
+    for (uint32_t i = 0; i < nstages; i++) {
+      const auto &s = *reinterpret_cast<const tutti_stage *>(reinterpret_cast<const char *>(stages) + size_t{stage_stride} * i);
+      const auto algo = (*registry)->named<tutti_algo_v1>(TUTTI_ALGO, s.algo);
+      if (!algo.ok()) return refuse(algo.status(), TUTTI_ERR_UNSUPPORTED);
+      list.push_back({*algo, {s.members, s.members + s.nmembers}, s.root, s.coll});
+    }
+    const Status s = compose(copy_request(*req), list, out);
+    return s.ok() ? TUTTI_OK : refuse(s, TUTTI_ERR_UNSUPPORTED);
+  } catch (const std::bad_alloc &) {
+    return TUTTI_ERR_NO_MEMORY;
+  }
+}
+
+} // namespace
+
+Status compose(const PlanRequest &request, std::span<const ComposeStage> stages, const tutti_plan_builder *out) {
+  return Composer(request, stages).run(out);
+}
+
+const tutti_host_plan_v1 *host_plan_service() {
+  static constexpr tutti_host_plan_v1 table{sizeof(tutti_host_plan_v1), 0, c_compose};
+  return &table;
+}
+
+} // namespace tutti
