@@ -95,7 +95,7 @@ static const tutti_option options[] = {{"same", "1", "an option", NULL, NULL, 0,
                                        {0}};
 #endif
 
-#ifdef LEAKS
+#ifdef WITH_HELPER
 TUTTI_EXPORT int helper_of_mine(void);
 TUTTI_EXPORT int helper_of_mine(void) {
   return 1;

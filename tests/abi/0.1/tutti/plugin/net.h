@@ -1,0 +1,127 @@
+/* tutti/plugin/net.h: point-to-point messages between ranks over a network device.
+ *
+ * A context (ctx) is one device opened for one communicator. Everything made from a context is used by one thread at a
+ * time, so a plugin needs no lock inside a context. Two contexts may be used at the same time by two threads.
+ *
+ * Messages. An endpoint (ep) carries messages from one connecting side to one accepting side, or both ways when the device
+ * says DUPLEX. The k-th message sent pairs with the k-th buffer posted for receiving. A send may be posted before its
+ * receive: the plugin holds it back or buffers it within fixed bounds, without blocking. A buffer may be longer than its
+ * message. A longer message completes with TUTTI_ERR_TRUNCATED; the endpoint is then unusable but for ep_destroy().
+ *
+ * Completion. Every posted send or recv call that returned TUTTI_OK is reported by progress() exactly once, with its cookie,
+ * in any order between calls. A buffer belongs to the plugin from the post until its completion has been reported. */
+#ifndef TUTTI_PLUGIN_NET_H
+#define TUTTI_PLUGIN_NET_H
+#include "base.h"
+TUTTI_BEGIN
+#define TUTTI_NET "tutti.net/1"
+
+typedef struct tutti_net_ctx tutti_net_ctx;
+typedef struct tutti_net_listener tutti_net_listener;
+typedef struct tutti_net_ep tutti_net_ep;
+typedef struct tutti_net_mr tutti_net_mr;
+
+enum { TUTTI_NET_ADDR_BYTES = 256 }; /* largest address a listener may have */
+
+enum {
+  TUTTI_NET_NEEDS_FLUSH = 1u << 0, /* received device memory is visible only after flush() */
+  TUTTI_NET_NEEDS_MR = 1u << 1,    /* every buffer needs a registration; otherwise mr may be NULL */
+  TUTTI_NET_DUPLEX = 1u << 2,      /* one endpoint carries both directions */
+  TUTTI_NET_LOOPBACK = 1u << 3     /* reaches only this host */
+};
+
+/* A device. Out-struct of device_info(). */
+typedef struct tutti_net_dev {
+  uint32_t struct_size;
+  tutti_mem_kind mem_kinds;   /* set of memory kinds it can send from and receive into */
+  char name[64];              /* "eth0", "mlx5_0:1"; unique within the plugin */
+  char pci[64];               /* sysfs path, "" when unknown or virtual */
+  uint64_t guid;              /* equal for devices that share one physical port; 0 = unknown */
+  uint64_t max_message_bytes; /* of one buffer */
+  uint32_t speed_mbps;        /* 0 = unknown */
+  uint32_t latency_ns;        /* one way, small message; 0 = unknown */
+  uint32_t max_inflight;      /* calls posted and not completed, per endpoint and direction; >= 8 */
+  uint32_t max_batch;         /* buffers of one send() or recv() call; >= 2 */
+  uint32_t flags;             /* TUTTI_NET_* */
+  int32_t numa_node;          /* -1 = unknown */
+  int32_t rail;               /* devices of one rail reach each other best; -1 = unknown */
+  uint32_t reserved0;         /* 0 */
+} tutti_net_dev;
+
+/* How a context will be used. In-struct. */
+typedef struct tutti_net_ctx_config {
+  uint32_t struct_size;
+  int32_t traffic_class; /* -1 = not set */
+  uint64_t comm_id;      /* for log lines */
+  int32_t rank;          /* for log lines */
+  int32_t nranks;
+} tutti_net_ctx_config;
+
+/* One message. Array element: frozen. */
+typedef struct tutti_net_buf {
+  void *addr;
+  uint64_t bytes;   /* 0 is allowed and still is a message */
+  tutti_net_mr *mr; /* of a region that holds [addr, addr + bytes), or NULL where allowed */
+  uint64_t tag;     /* equal on both ends; devices that reorder match by it, others may ignore it */
+} tutti_net_buf;
+
+/* Array element: frozen. */
+typedef struct tutti_net_completion {
+  uint64_t cookie;
+  uint64_t bytes;      /* received in all buffers of the call; as posted for a send */
+  tutti_status status; /* TUTTI_OK, or why the call failed; set_error() has the text of the first failure of an endpoint */
+  uint32_t reserved0;  /* 0 */
+} tutti_net_completion;
+
+typedef struct tutti_net_v1 {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  const char *name; /* "socket": what TUTTI_NET selects by; owned by the plugin */
+  /* devices */
+  /* Usable devices now; 0 with TUTTI_OK when there are none (set_error() may say why). [setup] */
+  tutti_status (*device_count)(void *plugin, uint32_t *count) TUTTI_NOEXCEPT;
+  tutti_status (*device_info)(void *plugin, uint32_t dev, tutti_net_dev *out) TUTTI_NOEXCEPT; /* [setup] */
+  tutti_status (*ctx_create)(void *plugin, uint32_t dev, const tutti_net_ctx_config *config,
+                             tutti_net_ctx **out) TUTTI_NOEXCEPT; /* [setup] */
+  /* Endpoints, listeners and registrations of the context must be gone. [setup] */
+  void (*ctx_destroy)(tutti_net_ctx *ctx) TUTTI_NOEXCEPT;
+  /* connection: nothing blocks; an endpoint exists at once and becomes ready later */
+  /* Writes at most TUTTI_NET_ADDR_BYTES bytes of address. It reaches the peer over the core's authenticated channel and may
+   * hold a secret: a listener must refuse whoever does not know it. A listener accepts one endpoint. [progress] */
+  tutti_status (*listen)(tutti_net_ctx *ctx, void *addr, uint32_t *addr_bytes, tutti_net_listener **out) TUTTI_NOEXCEPT;
+  tutti_status (*connect)(tutti_net_ctx *ctx, const void *addr, uint32_t addr_bytes,
+                          tutti_net_ep **out) TUTTI_NOEXCEPT; /* [progress] */
+  /* TUTTI_AGAIN: nobody yet. Strangers are refused inside and never reported as errors. [progress] */
+  tutti_status (*accept)(tutti_net_listener *listener, tutti_net_ep **out) TUTTI_NOEXCEPT;
+  /* TUTTI_AGAIN: still connecting. Any error is final. [progress] */
+  tutti_status (*ep_ready)(tutti_net_ep *ep) TUTTI_NOEXCEPT;
+  /* Text for messages: "10.0.0.1:4711 -> 10.0.0.2:9 (eth0)"; at most cap bytes with the NUL. [progress] */
+  tutti_status (*ep_describe)(tutti_net_ep *ep, char *text, uint32_t cap) TUTTI_NOEXCEPT;
+  /* On return no posted buffer is touched again; what was outstanding is reported once as TUTTI_ERR_CANCELLED by the next
+   * progress(). Allowed in every state; never waits for the peer. [progress] */
+  void (*ep_destroy)(tutti_net_ep *ep) TUTTI_NOEXCEPT;
+  void (*listener_destroy)(tutti_net_listener *listener) TUTTI_NOEXCEPT; /* [progress] */
+  /* memory */
+  /* No caching in the plugin: the core keeps one cache per context. [progress] */
+  tutti_status (*mr_register)(tutti_net_ctx *ctx, const tutti_region *region, tutti_net_mr **out) TUTTI_NOEXCEPT;
+  void (*mr_release)(tutti_net_mr *mr) TUTTI_NOEXCEPT; /* [progress] */
+  /* data */
+  /* n messages in one call, all or nothing; one completion. TUTTI_AGAIN: the queue is full, nothing was posted. [progress] */
+  tutti_status (*send)(tutti_net_ep *ep, const tutti_net_buf *bufs, uint32_t n, uint64_t cookie) TUTTI_NOEXCEPT;
+  /* n buffers for the next n messages; one completion after all of them. received (n entries, may be NULL) gets the bytes
+   * of each; it stays the caller's and must live until the completion. [progress] */
+  tutti_status (*recv)(tutti_net_ep *ep, const tutti_net_buf *bufs, uint32_t n, uint64_t *received,
+                       uint64_t cookie) TUTTI_NOEXCEPT;
+  /* After its completion what was received into device memory is visible to the device. NULL unless NEEDS_FLUSH. [progress] */
+  tutti_status (*flush)(tutti_net_ep *ep, const tutti_net_buf *bufs, uint32_t n, uint64_t cookie) TUTTI_NOEXCEPT;
+  /* Drives the device and collects up to `cap` completions; returns how many, or a negative status when the whole context is
+   * broken. [progress] */
+  int32_t (*progress)(tutti_net_ctx *ctx, tutti_net_completion *out, uint32_t cap) TUTTI_NOEXCEPT;
+  /* Optional (NULL): a descriptor to sleep on, readable when progress() has something to do. arm() returns TUTTI_AGAIN when
+   * there already is. The descriptor is owned by the context. [progress] */
+  tutti_status (*event_fd)(tutti_net_ctx *ctx, int32_t *fd) TUTTI_NOEXCEPT;
+  tutti_status (*arm)(tutti_net_ctx *ctx) TUTTI_NOEXCEPT;
+} tutti_net_v1;
+
+TUTTI_END
+#endif

@@ -1,0 +1,50 @@
+/* tutti/plugin/tuner.h: rates the ways to run a collective. Called at set-up on rank 0 only; the core broadcasts the table,
+ * so ranks cannot disagree, and the hot path is a table look-up. */
+#ifndef TUTTI_PLUGIN_TUNER_H
+#define TUTTI_PLUGIN_TUNER_H
+#include "base.h"
+TUTTI_BEGIN
+#define TUTTI_TUNER "tutti.tuner/1"
+
+/* What is asked: one collective in one size bucket. In-struct. */
+typedef struct tutti_tune_query {
+  uint32_t struct_size;
+  tutti_coll coll;
+  uint64_t bytes;     /* upper edge of the bucket: buckets are powers of two. The larger of a rank's IN and OUT */
+  int32_t nranks;
+  int32_t nnodes;     /* hosts */
+  int32_t max_ppn;    /* most ranks on one host */
+  int32_t min_cores;  /* fewest CPU cores that a host offers the job's ranks on it */
+  uint32_t flags;     /* TUTTI_TUNE_* */
+  uint32_t transport; /* slowest link class in use: TUTTI_LINK_CLASS_* */
+} tutti_tune_query;
+enum { TUTTI_LINK_CLASS_LOCAL = 0, TUTTI_LINK_CLASS_SHM = 1, TUTTI_LINK_CLASS_NET = 2 };
+enum { TUTTI_TUNE_OVERSUBSCRIBED = 1u << 0 /* some host has more ranks than cores */ };
+
+/* One way to run it. Passed as an array of `candidate_size`-byte elements. In and out. */
+typedef struct tutti_candidate {
+  const char *algo;  /* names, not numbers: the set is open. Owned by the core */
+  const char *proto;
+  double cost_us;    /* in: the core's estimate, or 0 = it has none; out: the tuner's; < 0 = do not use. The lowest cost
+                        wins; of equals the first */
+  uint32_t channels; /* in: proposal; out: choice, clamped to [min_channels, max_channels] */
+  uint32_t min_channels;
+  uint32_t max_channels;
+  uint32_t slot_bytes; /* payload of one FIFO slot; in: proposal; out: choice, clamped to what memory allows */
+  uint32_t depth;      /* slots per link, a power of two >= 2; in: proposal; out: choice */
+  uint32_t flags;      /* out: TUTTI_CAND_* */
+} tutti_candidate;
+enum { TUTTI_CAND_NONTEMPORAL = 1u << 0 /* store the user's output past the caches */ };
+
+typedef struct tutti_tuner_v1 {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  const char *name; /* owned by the plugin */
+  /* Rates `n` candidates in place; must not read or write beyond candidate_size bytes of each. An error leaves the core's
+   * own order in force and is logged once. [setup] */
+  tutti_status (*rate)(void *plugin, const tutti_tune_query *query, tutti_candidate *candidates, uint32_t n,
+                       uint32_t candidate_size) TUTTI_NOEXCEPT;
+} tutti_tuner_v1;
+
+TUTTI_END
+#endif
