@@ -19,6 +19,7 @@ endif()
 function(tutti_core_part name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(tutti_${name} STATIC ${ARG_SOURCES})
+  set_property(GLOBAL APPEND PROPERTY TUTTI_PARTS tutti_${name})
   set_target_properties(tutti_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
                         C_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_include_directories(tutti_${name} PUBLIC ${PROJECT_SOURCE_DIR}/core ${PROJECT_SOURCE_DIR}/core/include)
