@@ -92,7 +92,11 @@ TEST_CASE("malformed steps are refused by lane, step and field") {
   refused(
       0, [](tutti_step &s) { s.ops |= 1u << 9; }, "does not know");
   refused(
-      0, [](tutti_step &s) { s.ops = TUTTI_STEP_SEND, s.src = {}; }, "no operand");
+      0,
+      [](tutti_step &s) {
+        s.ops = TUTTI_STEP_SEND, s.src = {}, s.dst = {TUTTI_BUF_OUT, 1, 0, 0, 0};
+      },
+      "no operand");
   refused(
       0, [](tutti_step &s) { s.ops &= ~uint32_t{TUTTI_STEP_SEND}, s.send_count = 0; }, "no effect");
   refused(
@@ -110,7 +114,7 @@ TEST_CASE("malformed steps are refused by lane, step and field") {
   refused(
       0, [](tutti_step &s) { s.src.count = 0; }, "src.count is 0");
   refused(
-      0, [](tutti_step &s) { s.src.buf = 3; }, "src.buf 3");
+      0, [](tutti_step &s) { s.ops &= ~uint32_t{TUTTI_STEP_PREOP}, s.src.buf = 3; }, "src.buf 3");
   refused(
       0,
       [](tutti_step &s) {
