@@ -42,6 +42,10 @@ void Context::watch(int fd, Watched *target) {
   plugin::fail_errno(errno, "cannot watch a socket");
 }
 
+void Context::unwatch(int fd) {
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
 bool Context::collect_events() {
   epoll_event events[64];
   int n = 0;

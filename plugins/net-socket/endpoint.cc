@@ -30,9 +30,10 @@ void Endpoint::open(Fd control, std::vector<Fd> data, bool sending, uint64_t min
   for (Fd &fd : data) {
     auto s = std::make_unique<Stripe>(std::move(fd), sending);
     s->owner = &ctx_;
-    if (Helpers *helpers = ctx_.helpers())
+    if (Helpers *helpers = ctx_.helpers()) {
+      ctx_.unwatch(s->fd()); // the helpers have an epoll set of their own
       helpers->add(s.get());
-    else
+    } else
       ctx_.watch(s->fd(), &stripe_watches_[stripes_.size()]);
     stripes_.push_back(std::move(s));
   }
