@@ -140,3 +140,30 @@ TEST_CASE("collectives between processes give the same as arithmetic") {
       return 0;
     }));
 }
+
+TEST_CASE("collectives over a network give the same as arithmetic, small and large, staged and from user memory") {
+  const auto net = registry().named<tutti_net_v1>(TUTTI_NET, "socket");
+  REQUIRE(net.ok());
+  const auto config = config_with({{"TUTTI_SHM_DISABLE", "1"}, {"TUTTI_TIMEOUT", "20s"}});
+  const uint32_t many = TUTTI_REQ_MANY_SLICES;
+  const std::vector<Case> list{
+      {"direct", TUTTI_COLL_ALL_REDUCE, 3, 1, 4096, 4},
+      {"direct", TUTTI_COLL_ALL_REDUCE, 3, 100001, 32768, 4, false, 1, many, 4},
+      {"ring", TUTTI_COLL_ALL_REDUCE, 3, 60000, 16384, 4, true, 2, many},
+      {"ring", TUTTI_COLL_ALL_GATHER, 3, 60000, 16384, 2, false, 1, many},
+      {"ring", TUTTI_COLL_REDUCE_SCATTER, 3, 60000, 16384, 8, false, 1, many},
+      {"direct", TUTTI_COLL_ALL_TO_ALL, 3, 60000, 16384, 4, false, 1, many},
+      {"ring", TUTTI_COLL_BROADCAST, 3, 60000, 16384, 4, false, 2, many, 0, 1},
+  };
+  CHECK(forked(
+      3,
+      [&](int rank, Engine &engine) {
+        for (const Case &c : list)
+          if (run_case(c, rank, engine) != 0) {
+            std::fprintf(stderr, "net: %s coll %u count %lu\n", c.algo.c_str(), c.coll, static_cast<unsigned long>(c.count));
+            return 1;
+          }
+        return engine.link_class(rank ? 0 : 1) == LinkClass::net ? 0 : 2;
+      },
+      config, {}, *net));
+}
