@@ -24,8 +24,9 @@ constexpr std::array<TypeRow, TUTTI_DT_COUNT> kTypes{{
     {"bfloat16", "bf16", 2},
 }};
 constexpr std::array<std::string_view, TUTTI_RED_COUNT> kOps{"sum", "prod", "max", "min"};
-constexpr std::array<std::string_view, TUTTI_COLL_COUNT> kColls{
-    "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "alltoall", "gather", "scatter", "barrier", "sendrecv"};
+constexpr std::array<std::string_view, TUTTI_COLL_COUNT> kColls{"all_reduce",     "reduce",   "broadcast", "all_gather",
+                                                                "reduce_scatter", "alltoall", "gather",    "scatter",
+                                                                "barrier",        "sendrecv"};
 
 std::string folded(std::string_view name) { // lower case without '_' and '-'
   std::string out;
@@ -36,8 +37,12 @@ std::string folded(std::string_view name) { // lower case without '_' and '-'
 
 } // namespace
 
-uint32_t dtype_bytes(tutti_dtype type) { return type < kTypes.size() ? kTypes[type].bytes : 0; }
-std::string_view dtype_name(tutti_dtype type) { return type < kTypes.size() ? kTypes[type].name : "unknown"; }
+uint32_t dtype_bytes(tutti_dtype type) {
+  return type < kTypes.size() ? kTypes[type].bytes : 0;
+}
+std::string_view dtype_name(tutti_dtype type) {
+  return type < kTypes.size() ? kTypes[type].name : "unknown";
+}
 
 std::optional<tutti_dtype> dtype_from(std::string_view name) {
   for (tutti_dtype t = 0; t < kTypes.size(); t++)
@@ -45,8 +50,12 @@ std::optional<tutti_dtype> dtype_from(std::string_view name) {
   return std::nullopt;
 }
 
-std::string_view redop_name(tutti_redop op) { return op < kOps.size() ? kOps[op] : "unknown"; }
-std::string_view coll_name(tutti_coll coll) { return coll < kColls.size() ? kColls[coll] : "unknown"; }
+std::string_view redop_name(tutti_redop op) {
+  return op < kOps.size() ? kOps[op] : "unknown";
+}
+std::string_view coll_name(tutti_coll coll) {
+  return coll < kColls.size() ? kColls[coll] : "unknown";
+}
 
 std::optional<tutti_coll> coll_from(std::string_view name) {
   const std::string want = folded(name);
