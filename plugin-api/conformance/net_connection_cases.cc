@@ -70,7 +70,11 @@ void accepts_one(const Plugin &plugin, const void *table) {
         return (rx = l.try_accept()) != nullptr;
       },
       "accept");
-  for (int i = 0; i < 50; i++) require(l.try_accept() == nullptr, "accept gave a second endpoint for one connect");
+  for (int i = 0; i < 50; i++) { // AGAIN or an error: the listener has done its work
+    tutti_net_ep *second = nullptr;
+    const tutti_status s = timed("accept", [&] { return bench.net().accept(l.listener, &second); });
+    require(s != TUTTI_OK && !second, "accept gave a second endpoint for one connect");
+  }
 }
 
 void many_listeners(const Plugin &plugin, const void *table) {

@@ -1,5 +1,3 @@
-#define DOCTEST_CONFIG_NO_MULTITHREADING
-#undef DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "bad_files.h"
 #include "checker.h"
 #include "exec/kernels.h"

@@ -1,4 +1,3 @@
-#undef DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "plugin/elf.h"
 #include "plugin/loader.h"
 #include "plugin/registry.h"

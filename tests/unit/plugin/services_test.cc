@@ -1,4 +1,3 @@
-#undef DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "plugin/services.h"
 #include <cstring>
 #include <doctest/doctest.h>
