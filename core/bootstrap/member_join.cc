@@ -131,17 +131,17 @@ void Member::root_frame(FrameType type, const Bytes &data) {
     if (get(r, &c))
       root_text_ = root_rank_ >= 0 ? fmt::format("rank {} ({})", root_rank_, c.text()) : fmt::format("the root ({})", c.text());
     return;
-  case FrameType::successor:
-    if (get(r, &c) && at_root_ && nranks_ > 1) {
-      {
-        std::lock_guard lock(m_);
-        contacts_[static_cast<size_t>(next())] = c;
-      }
-      connect_ring(c, c.process == self_.process ? hub_.find(comm(), next()) : nullptr);
-    } else if (nranks_ == 1) {
-      ring_progress();
+  case FrameType::successor: {
+    const bool is_next = r.u8() != 0;
+    if (nranks_ == 1) return ring_progress();
+    if (!get(r, &c) || !at_root_) return;
+    {
+      std::lock_guard lock(m_);
+      contacts_[static_cast<size_t>(is_next ? next() : prev())] = c;
     }
+    if (is_next) connect_ring(c, c.process == self_.process ? hub_.find(comm(), next()) : nullptr);
     return;
+  }
   case FrameType::failure:
     at_root_ = false; // it told everybody else itself
     if (auto e = decode_error(data)) fail(*e, true);

@@ -143,9 +143,13 @@ void Root::send_next(Run &run, int rank) {
   auto next = run.entries.find((rank + 1) % run.nranks);
   if (me == run.entries.end() || next == run.entries.end() || me->second.told_next) return;
   me->second.told_next = true;
-  Writer w;
-  put(w, next->second.in.contact);
-  me->second.sink(FrameType::successor, w.take());
+  Writer forth, back; // the other way only for names in messages
+  forth.u8(1);
+  put(forth, next->second.in.contact);
+  back.u8(0);
+  put(back, me->second.in.contact);
+  next->second.sink(FrameType::successor, back.take());
+  me->second.sink(FrameType::successor, forth.take());
 }
 
 void Root::in_ring(uint32_t generation, int rank) {

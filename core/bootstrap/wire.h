@@ -129,7 +129,7 @@ enum class FrameType : uint8_t {
   goodbye = 4,   // u8: 1 = everybody was done
   check_in = 5,  // rank -> root: CheckIn
   welcome = 6,   // root -> rank: who hosts the root
-  successor = 7, // root -> rank: Contact of rank + 1
+  successor = 7, // root -> rank: u8 1: Contact of rank + 1, 0: of rank - 1
   in_ring = 8,   // rank -> root: connected to both neighbours
 };
 struct Frame {

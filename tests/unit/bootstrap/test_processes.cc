@@ -76,7 +76,8 @@ void work(Bootstrap &b, const Say &say) {
     if (text(all.value().back()) != std::to_string(b.nranks() - 1)) return say("wrong piece");
   }
   for (int to = 0; to < b.nranks(); to++)
-    if (Status s = b.send(to, make_tag(MsgKind::user, 1), bytes("from " + std::to_string(b.rank()))); !s.ok()) return say(line(s));
+    if (Status s = b.send(to, make_tag(MsgKind::user, 1), bytes("from " + std::to_string(b.rank()))); !s.ok())
+      return say(line(s));
   for (int from = 0; from < b.nranks(); from++) {
     auto m = b.recv(from, make_tag(MsgKind::user, 1), soon(), "t");
     if (!m.ok()) return say(line(m));

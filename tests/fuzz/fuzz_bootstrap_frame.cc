@@ -1,0 +1,41 @@
+// Parsers of core/bootstrap that see bytes of strangers. What parses must encode to something that parses to the same.
+// CMake: a fuzz target of this source, linked with tutti_bootstrap.
+#include "bootstrap/launch.h"
+#include "bootstrap/wire.h"
+#include <cstring>
+
+using namespace tutti;
+using namespace tutti::boot;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  if (size == 0) return 0;
+  const auto bytes = std::as_bytes(std::span(data + 1, size - 1));
+  switch (data[0] % 7) {
+  case 0: {
+    tuttiUniqueId raw{};
+    std::memcpy(raw.internal, bytes.data(), std::min(bytes.size(), sizeof raw.internal));
+    if (auto id = decode(raw); id.ok() && !decode(encode(id.value())).ok()) __builtin_trap();
+    break;
+  }
+  case 1:
+    if (auto h = decode_hello(bytes); h && encode(*h).size() != kHelloBytes) __builtin_trap();
+    break;
+  case 2:
+    if (auto c = decode_challenge(bytes); c && encode(*c).size() != kChallengeBytes) __builtin_trap();
+    break;
+  case 3:
+    if (bytes.size() >= kFrameHeader)
+      if (auto h = decode_header(bytes.first<kFrameHeader>()); h && h->length > kFrameLimit) __builtin_trap();
+    break;
+  case 4:
+    if (auto c = decode_check_in(bytes); c && !decode_check_in(encode(*c))) __builtin_trap();
+    break;
+  case 5:
+    if (auto e = decode_error(bytes); e && e->message.find('\n') != std::string::npos) __builtin_trap();
+    break;
+  default:
+    (void)parse_host_port(std::string_view(reinterpret_cast<const char *>(bytes.data()), bytes.size()));
+    break;
+  }
+  return 0;
+}

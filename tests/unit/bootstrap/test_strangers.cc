@@ -1,0 +1,103 @@
+// Strangers at every listener: they are refused, and the job goes on.
+#include "bootstrap/hub.h"
+#include "bootstrap/launch.h"
+#include "help.h"
+#include <cstddef>
+#include <poll.h>
+#include <sys/un.h>
+
+using namespace help;
+using namespace tutti::boot;
+
+namespace {
+
+UniqueFd to_tcp(const tuttiUniqueId &id) {
+  const auto parsed = decode(id);
+  for (const Endpoint &e : parsed.value().endpoints) {
+    UniqueFd fd(socket(e.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (connect(fd.get(), reinterpret_cast<const sockaddr *>(&e.storage), e.length()) == 0) return fd;
+  }
+  return {};
+}
+
+UniqueFd to_unix(const tuttiUniqueId &id) {
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un un{};
+  un.sun_family = AF_UNIX;
+  const std::string name = unix_listener_name(decode(id).value().process);
+  std::copy(name.begin(), name.end(), un.sun_path + 1);
+  if (connect(fd.get(), reinterpret_cast<sockaddr *>(&un),
+              static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())) != 0)
+    return {};
+  return fd;
+}
+
+// Whether the other end closes within the limit, whatever it says before.
+bool closes(const UniqueFd &fd, std::chrono::milliseconds limit = 8s) {
+  const Deadline d = Deadline::in(limit);
+  char buf[256];
+  while (!d.expired()) {
+    pollfd p{fd.get(), POLLIN, 0};
+    if (poll(&p, 1, d.left_ms()) > 0 && read(fd.get(), buf, sizeof buf) <= 0) return true;
+  }
+  return false;
+}
+
+} // namespace
+
+TEST_CASE("garbage, scans, half-open connections and wrong keys are refused while a job joins and works") {
+  auto c = config();
+  auto id = Bootstrap::create_id(*c);
+  REQUIRE(id.ok());
+  std::vector<UniqueFd> strangers;
+  for (auto open : {&to_tcp, &to_unix}) {
+    for (int i = 0; i < 5; i++) open(id.value()); // a scan
+    UniqueFd garbage = open(id.value());
+    REQUIRE(garbage);
+    const std::string noise(200, 'G');
+    CHECK(send(garbage.get(), noise.data(), noise.size(), MSG_NOSIGNAL) == 200);
+    CHECK(closes(garbage));
+    UniqueFd wrong = open(id.value()); // the right greeting, no key
+    Hello h;
+    h.comm = decode(id.value()).value().base;
+    h.from = 0;
+    const Bytes hello = encode(h), proof = encode_proof(Mac{});
+    CHECK(send(wrong.get(), hello.data(), hello.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(hello.size()));
+    CHECK(send(wrong.get(), proof.data(), proof.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(proof.size()));
+    CHECK(closes(wrong));
+    strangers.push_back(open(id.value())); // half open
+    for (int i = 0; i < 30; i++) strangers.push_back(open(id.value()));
+  }
+  std::vector<std::unique_ptr<Bootstrap>> w(4);
+  each(4, [&](int r) {
+    auto b = Bootstrap::join(id.value(), 4, r, c, soon());
+    CHECK(line(b) == "");
+    if (b.ok()) w[static_cast<size_t>(r)] = std::move(b).value();
+  });
+  each(4, [&](int r) { CHECK(line(w[static_cast<size_t>(r)]->barrier(soon(), "t")) == ""); });
+  CHECK(closes(strangers.front())); // after the time for a handshake
+  close(w);
+}
+
+TEST_CASE("the service watches a descriptor until it is told not to") {
+  int p[2];
+  REQUIRE(pipe(p) == 0);
+  UniqueFd in(p[0]), out(p[1]);
+  static std::atomic<int> calls;
+  calls = 0;
+  const auto *table = host_watch_service();
+  const auto fn = [](void *arg, uint32_t ready) {
+    char byte;
+    if ((ready & TUTTI_WATCH_READ) && read(*static_cast<int *>(arg), &byte, 1) == 1) calls++;
+  };
+  REQUIRE(table->add(nullptr, in.get(), TUTTI_WATCH_READ, fn, &p[0]) == TUTTI_OK);
+  CHECK(table->add(nullptr, in.get(), TUTTI_WATCH_READ, fn, &p[0]) != TUTTI_OK);
+  REQUIRE(write(out.get(), "x", 1) == 1);
+  const Deadline d = soon();
+  while (calls == 0 && !d.expired()) std::this_thread::yield();
+  CHECK(calls == 1);
+  table->remove(nullptr, in.get());
+  REQUIRE(write(out.get(), "x", 1) == 1);
+  CHECK(table->add(nullptr, in.get(), 0, fn, &p[0]) != TUTTI_OK);
+  CHECK(calls == 1);
+}
