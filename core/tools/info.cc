@@ -1,4 +1,5 @@
 // `tutti info`: what this installation is, what it found, and where every setting comes from.
+#include "comm/startup.h"
 #include "exec/kernels.h"
 #include "plugin/registry.h"
 #include "tools/cli.h"
@@ -144,14 +145,14 @@ int print_all(const Config &config) {
   print_host();
   fmt::print("settings that are not the default (tutti info config shows all)\n");
   if (print_config(config, false) == 0) fmt::print("  none\n");
-  const auto registry = Registry::process();
-  if (!registry.ok()) {
+  const auto started = process(); // as a communicator would: it provides what plugins ask of the core
+  if (!started.ok()) {
     std::fflush(stdout);
-    print_error(registry.status().error().line());
+    print_error(started.status().error().line());
     return kFailed;
   }
-  print_plugins(**registry);
-  print_devices(**registry);
+  print_plugins(*started.value().registry);
+  print_devices(*started.value().registry);
   return kOk;
 }
 
@@ -179,15 +180,15 @@ int info_main(int argc, char **argv) {
   }
   if (topic.empty()) return print_all(**config);
   if (topic == "config") return print_config(**config, true), kOk;
-  const auto registry = Registry::process();
-  if (!registry.ok()) {
-    print_error(registry.status().error().line());
+  const auto started = process(); // as a communicator would: it provides what plugins ask of the core
+  if (!started.ok()) {
+    print_error(started.status().error().line());
     return kFailed;
   }
   if (topic == "plugins")
-    print_plugins(**registry);
+    print_plugins(*started.value().registry);
   else
-    print_devices(**registry);
+    print_devices(*started.value().registry);
   return kOk;
 }
 

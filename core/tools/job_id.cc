@@ -9,4 +9,9 @@ Result<UniqueFd> job_id_file() {
   return create_id_fd(id);
 }
 
+Result<double> configured_kill_after() {
+  TUTTI_ASSIGN(config, Config::process());
+  return static_cast<double>(config->number("launch.kill_after")) / 1e9;
+}
+
 } // namespace tutti::tools

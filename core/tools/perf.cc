@@ -186,7 +186,13 @@ int perf_main(int argc, char **argv) {
                     args.ranks, trace.name, trace.variable));
     return kUsage;
   }
+  const auto kill_after = configured_kill_after();
+  if (!kill_after.ok()) {
+    print_error(kill_after.status().error().line());
+    return kFailed;
+  }
   LaunchSpec spec;
+  spec.kill_after_s = *kill_after;
   spec.tool = "tutti perf";
   spec.ranks = args.ranks;
   spec.argv = perf::rank_words(args);

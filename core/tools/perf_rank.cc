@@ -349,15 +349,16 @@ Timing Rank::measure(const Shape &shape, tuttiDataType_t type, int op, int root,
 
 Explained Rank::explain(const Row &row, const Shape &shape) {
   Explained e;
-  char text[8192];
-  if (tuttiCommExplain(comm_, args_.op.c_str(), shape.param, row.type, text, sizeof text) != tuttiSuccess) return e;
-  const auto j = nlohmann::json::parse(text, nullptr, false);
+  std::vector<char> text(1 << 20); // it has a line per peer
+  const char *name = args_.op == "hypercube" ? "sendrecv" : args_.op.c_str();
+  if (tuttiCommExplain(comm_, name, shape.param, row.type, text.data(), text.size()) != tuttiSuccess) return e;
+  const auto j = nlohmann::json::parse(text.data(), nullptr, false);
   if (!j.is_object()) return e;
-  e.algo = text_of(j, {"algorithm", "algo"});
-  e.proto = text_of(j, {"protocol", "proto"});
-  e.transport = text_of(j, {"transport", "transports", "links"});
+  e.algo = text_of(j, {"algo"});
+  e.proto = text_of(j, {"proto"});
+  e.transport = text_of(j, {"transports"});
   e.channels = number_of(j, {"channels"});
-  e.slot = number_of(j, {"slot_bytes", "slot"});
+  e.slot = number_of(j, {"slot_bytes"});
   e.depth = number_of(j, {"depth"});
   return e;
 }
@@ -404,7 +405,8 @@ int Rank::run(std::atomic<int64_t> &row_started) {
   split_groups();
   if (op_.power_of_two && !std::has_single_bit(static_cast<unsigned>(group_size_)))
     throw Failure{fmt::format("{} needs a power of two ranks, not {}", args_.op, group_size_), true};
-  if (args_.root >= group_size_) throw Failure{fmt::format("-r {}: there are only {} ranks", args_.root, group_size_), true};
+  if (op_.has_root && args_.root >= group_size_)
+    throw Failure{fmt::format("-r {}: there are only {} ranks", args_.root, group_size_), true};
   if (const Status s = load_alltoallv_settings(group_size_); !s.ok()) throw Failure{s.error().line(), true};
   allocate();
   auto devices = gather_devices();

@@ -25,9 +25,9 @@ int run_main(int argc, char **argv) {
   app.add_option("--grace", spec.grace_s, "Seconds between the first failure and SIGTERM to the other ranks")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--kill-after", spec.kill_after_s, "Seconds between SIGTERM and SIGKILL")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  double kill_after = -1;
+  app.add_option("--kill-after", kill_after, "Seconds between SIGTERM and SIGKILL; without it option launch.kill_after holds")
+      ->check(CLI::NonNegativeNumber);
   app.add_flag("--tag-output", spec.tag_output, "Start each line of output with \"[rank] \"");
   app.prefix_command(); // the first word that is no option starts the program
   app.footer("tutti run -n RANKS [OPTIONS] -- PROGRAM [ARGUMENTS]");
@@ -35,7 +35,8 @@ int run_main(int argc, char **argv) {
                **const split = std::find_if(argv, end, [](const char *a) { return std::string_view(a) == "--"; });
   try {
     app.parse(static_cast<int>(split - argv), argv);
-    spec.argv = split == end ? app.remaining() : std::vector<std::string>(split + 1, end);
+    spec.argv = app.remaining();
+    if (split != end && spec.argv.empty()) spec.argv.assign(split + 1, end);
   } catch (const CLI::ParseError &e) {
     return e.get_exit_code() == 0 ? app.exit(e) : (app.exit(e), kUsage);
   }
@@ -52,6 +53,12 @@ int run_main(int argc, char **argv) {
                     trace.name, trace.variable, spec.ranks, trace.name, trace.variable));
     return kUsage;
   }
+  const auto configured = configured_kill_after();
+  if (!configured.ok()) {
+    print_error(configured.status().error().line());
+    return kFailed;
+  }
+  spec.kill_after_s = kill_after >= 0 ? kill_after : *configured;
   spec.make_id = job_id_file;
   return launch(spec);
 }

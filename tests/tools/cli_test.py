@@ -1,0 +1,473 @@
+#!/usr/bin/env python3
+"""Runs the command line tools as a user does: cli_test.py BIN [CLASS ...]."""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BIN = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build/release/bin")
+TUTTI = os.path.join(BIN, "tutti")
+LIMIT = 90  # seconds for one command; a hang is a failure, not a hang of the test
+
+REDUCING = ["all_reduce", "reduce", "reduce_scatter"]
+WITH_ROOT = ["broadcast", "reduce", "gather", "scatter"]
+NOT_IN_PLACE = ["alltoall", "alltoallv", "sendrecv", "barrier"]
+OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "alltoallv", "gather",
+              "scatter", "sendrecv", "hypercube", "barrier"]
+FACTOR = {"all_reduce": lambda n: 2 * (n - 1) / n, "all_gather": lambda n: (n - 1) / n, "reduce_scatter": lambda n: (n - 1) / n,
+          "alltoall": lambda n: (n - 1) / n, "alltoallv": lambda n: (n - 1) / n, "gather": lambda n: (n - 1) / n,
+          "scatter": lambda n: (n - 1) / n}
+
+
+def clean_env(**more):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("TUTTI_", "NCCL_", "OMPI_", "PMIX_", "PMI_", "SLURM_"))}
+    env.update({k: str(v) for k, v in more.items()})
+    return env
+
+
+def run(*words, limit=LIMIT, cwd=None, **env):
+    words = [str(w) for w in words]
+    result = subprocess.run(words, env=clean_env(**env), capture_output=True, text=True, timeout=limit, cwd=cwd,
+                            stdin=subprocess.DEVNULL)
+    result.all = result.stdout + result.stderr
+    return result
+
+
+def perf(op, *words, **env):
+    return run(TUTTI, "perf", op, *words, **env)
+
+
+def rows_of(text):
+    """The rows of a table: lists of columns."""
+    return [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+
+
+class Tools(unittest.TestCase):
+    maxDiff = None
+
+    def good(self, result):
+        self.assertEqual(result.returncode, 0, result.all)
+        return result
+
+    def table(self, op, result, ranks=None):
+        """Checks every row of a perf table and returns the rows."""
+        self.good(result)
+        rows = rows_of(result.stdout)
+        self.assertTrue(rows, result.all)
+        for row in rows:
+            self.assertGreaterEqual(len(row), 13, row)
+            size, count, _, redop, root = int(row[0]), int(row[1]), row[2], row[3], int(row[4])
+            self.assertGreaterEqual(size, count)
+            self.assertEqual(redop == "none", op not in REDUCING)
+            self.assertEqual(root >= 0, op in WITH_ROOT)
+            out, inside = row[5:9], row[9:13]
+            placements = [out] if op in NOT_IN_PLACE else [out, inside]
+            if op in NOT_IN_PLACE:
+                self.assertEqual(inside, ["N/A"] * 4)
+            for seconds, alg, bus, wrong in placements:
+                self.assertGreater(float(seconds), 0)
+                if op != "barrier":
+                    self.assertEqual(wrong, "0", row)
+                if ranks and float(alg) >= 0.5:
+                    self.assertAlmostEqual(float(bus) / float(alg), FACTOR.get(op, lambda n: 1)(ranks), delta=0.05)
+        self.assertIn("# Out of bounds values : 0 OK", result.stdout)
+        self.assertRegex(result.stdout, r"# Avg bus bandwidth    : \d+\.\d{4}")
+        return rows
+
+
+class Run(Tools):
+    def test_ranks_get_rank_size_and_id(self):
+        r = self.good(run(TUTTI, "run", "-n", 3, "--", "sh", "-c",
+                          'echo "$TUTTI_RANK/$TUTTI_NRANKS/$TUTTI_LOCAL_RANK/$TUTTI_LOCAL_SIZE" $(wc -c < "${TUTTI_COMM_ID#file:}")'))
+        self.assertEqual(sorted(r.stdout.splitlines()), ["0/3/0/3 128", "1/3/1/3 128", "2/3/2/3 128"])
+
+    def test_arguments_after_the_dashes_are_the_programs(self):
+        r = self.good(run(TUTTI, "run", "-n", 1, "--", "echo", "-n", "--timeout", "x y"))
+        self.assertEqual(r.stdout, "--timeout x y")
+
+    def test_the_first_rank_that_fails_is_named_and_its_code_returned(self):
+        start = time.monotonic()
+        r = run(TUTTI, "run", "-n", 3, "--", "sh", "-c", "[ $TUTTI_RANK = 1 ] && exit 3; sleep 60")
+        self.assertEqual(r.returncode, 3, r.all)
+        self.assertRegex(r.stderr, r"tutti run: rank 1 \(pid \d+\) exited with code 3; ending the other ranks \(0, 2\)")
+        self.assertLess(time.monotonic() - start, 20)
+
+    def test_a_killed_rank_is_named_with_its_signal(self):
+        r = run(TUTTI, "run", "-n", 2, "--grace", 0, "--", "sh", "-c", "[ $TUTTI_RANK = 1 ] && kill -9 $$; sleep 60")
+        self.assertEqual(r.returncode, 137, r.all)
+        self.assertRegex(r.stderr, r"rank 1 \(pid \d+\) was killed by SIGKILL")
+
+    def test_ranks_that_ignore_sigterm_are_killed(self):
+        r = run(TUTTI, "run", "-n", 2, "--grace", 0, "--kill-after", 0.3, "--", "sh", "-c",
+                "trap '' TERM; [ $TUTTI_RANK = 1 ] && exit 5; while :; do sleep 0.05; done")
+        self.assertEqual(r.returncode, 5, r.all)
+        self.assertIn("ranks 0 did not end within 0.3 s of SIGTERM; killed", r.stderr)
+
+    def test_what_ranks_leave_behind_is_ended(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "pid")
+            self.good(run(TUTTI, "run", "-n", 1, "--", "sh", "-c", f"setsid sleep 300 & echo $! > {path}"))
+            with open(path) as f:
+                pid = int(f.read())
+            with self.assertRaises(ProcessLookupError):
+                os.kill(pid, 0)
+
+    def test_ranks_end_when_the_launcher_is_killed(self):
+        p = subprocess.Popen([TUTTI, "run", "-n", "2", "--", "sh", "-c", "echo $$; exec sleep 300"], env=clean_env(),
+                             stdout=subprocess.PIPE, text=True)
+        pids = [int(p.stdout.readline()) for _ in range(2)]
+        p.kill()
+        p.wait(timeout=LIMIT)
+        p.stdout.read()  # ends when both ranks have closed it
+        p.stdout.close()
+        for pid in pids:
+            state = ""
+            try:
+                with open(f"/proc/{pid}/stat") as f:
+                    state = f.read().rsplit(")", 1)[1].split()[0]
+            except OSError:
+                pass
+            self.assertIn(state, ["", "Z", "X"])
+
+    def test_a_missing_program_is_one_clear_line(self):
+        r = run(TUTTI, "run", "-n", 4, "--", "/nonexistent/program")
+        self.assertEqual(r.returncode, 127)
+        self.assertEqual(r.stderr.strip(), 'tutti run: cannot run "/nonexistent/program": No such file or directory')
+
+    def test_a_job_that_takes_too_long_is_ended(self):
+        r = run(TUTTI, "run", "-n", 2, "--timeout", 0.3, "--", "sleep", 300)
+        self.assertEqual(r.returncode, 124, r.all)
+        self.assertIn("not finished after 0.3 s; still running: 0, 1", r.stderr)
+
+    def test_sigterm_reaches_the_ranks(self):
+        p = subprocess.Popen([TUTTI, "run", "-n", "2", "--", "sh", "-c",
+                              "trap 'echo ended; exit 0' TERM; echo ready; while :; do sleep 0.05; done"], env=clean_env(),
+                             stdout=subprocess.PIPE, text=True)
+        self.assertEqual([p.stdout.readline() for _ in range(2)], ["ready\n"] * 2)
+        p.send_signal(signal.SIGTERM)
+        out, _ = p.communicate(timeout=LIMIT)
+        self.assertEqual(out, "ended\nended\n")
+        self.assertEqual(p.returncode, 128 + signal.SIGTERM)
+
+    def test_tagged_output_names_the_rank_of_each_line(self):
+        r = self.good(run(TUTTI, "run", "-n", 2, "--tag-output", "--", "sh", "-c", "echo out; echo err >&2; printf end"))
+        self.assertEqual(sorted(r.stdout.splitlines()), ["[0] end", "[0] out", "[1] end", "[1] out"])
+        self.assertEqual(sorted(r.stderr.splitlines()), ["[0] err", "[1] err"])
+
+    def test_inside_another_launcher_it_refuses(self):
+        r = run(TUTTI, "run", "-n", 2, "--", "true", OMPI_COMM_WORLD_RANK=0, OMPI_COMM_WORLD_SIZE=2)
+        self.assertEqual(r.returncode, 64)
+        self.assertIn("tutti run inside mpirun (Open MPI)", r.stderr)
+
+    def test_bad_arguments(self):
+        for words, text in [(["-n", "0", "--", "true"], "not in range"), (["-n", "2"], "no program to run"),
+                            (["-n", "2", "--frob", "--", "true"], "put -- before the program"), (["--", "true"], "required")]:
+            r = run(TUTTI, "run", *words)
+            self.assertEqual(r.returncode, 64, r.all)
+            self.assertIn(text, r.all)
+
+    def test_the_hello_example(self):
+        r = self.good(run(TUTTI, "run", "-n", 4, "--", os.path.join(BIN, "examples", "hello_all_reduce_c")))
+        self.assertEqual(sorted(r.stdout.splitlines()), [f"rank {i} of 4: 10" for i in range(4)])
+
+
+class Perf(Tools):
+    def test_every_operation_is_right_over_processes(self):
+        for op in OPERATIONS:
+            with self.subTest(op):
+                self.table(op, perf(op, "--ranks", 4, "-b", 8, "-e", "256K", "-f", 8, "-n", 3), ranks=4)
+
+    def test_every_operation_is_right_over_threads_and_processes_together(self):
+        for op in OPERATIONS:
+            with self.subTest(op):
+                self.table(op, perf(op, "--ranks", 2, "-t", 2, "-b", 8, "-e", "64K", "-f", 16, "-n", 2), ranks=4)
+
+    def test_every_operation_is_right_over_sockets(self):
+        for op in OPERATIONS:
+            with self.subTest(op):
+                self.table(op, perf(op, "--ranks", 2, "-b", 8, "-e", "256K", "-f", 16, "-n", 2, TUTTI_SHM_DISABLE=1))
+
+    def test_all_types_and_operators(self):
+        rows = self.table("all_reduce", perf("all_reduce", "--ranks", 3, "-b", 1000, "-e", 1000, "-d", "all", "-o", "all", "-n", 2))
+        self.assertEqual(len(rows), 60)
+        self.assertEqual(len({(r[2], r[3]) for r in rows}), 60)
+
+    def test_every_root(self):
+        rows = self.table("broadcast", perf("broadcast", "--ranks", 3, "-b", "1K", "-e", "1K", "-r", "all", "-n", 2))
+        self.assertEqual([r[4] for r in rows], ["0", "1", "2"])
+
+    def test_the_fields_names_work(self):
+        r = run(os.path.join(BIN, "all_gather_perf"), "-t", 2, "-b", 64, "-e", 64, "-n", 2)
+        self.table("all_gather", r)
+        self.assertIn("# Collective test starting: all_gather_perf", r.stdout)
+
+    def test_groups_run_side_by_side(self):
+        r = perf("all_reduce", "--ranks", 4, "-b", "1K", "-e", "1K", "-n", 2, NCCL_TESTS_SPLIT="MOD 2")
+        self.table("all_reduce", r, ranks=2)
+        self.assertEqual(re.findall(r"Rank +\d+ Group +(\d+)", r.stdout), ["0", "1", "0", "1"])
+        r = perf("all_reduce", "--ranks", 4, "-b", "1K", "-e", "1K", "-n", 2, NCCL_TESTS_SPLIT_MASK="0b10")
+        self.assertEqual(re.findall(r"Rank +\d+ Group +(\d+)", self.good(r).stdout), ["0", "0", "2", "2"])
+
+    def test_under_tutti_run(self):
+        r = run(TUTTI, "run", "-n", 3, "--", TUTTI, "perf", "reduce_scatter", "-b", "3K", "-e", "3K", "-n", 2)
+        self.table("reduce_scatter", r)
+        self.assertEqual(r.stdout.count("# Collective test starting"), 1)
+
+
+class PerfFlags(Tools):
+    def test_flags_that_change_how_it_runs_keep_the_result_right(self):
+        for words in (["-u", 1], ["-m", 4], ["-z", 1], ["-z", 2], ["-z", 3], ["-y", 1], ["-p", 1, "-t", 2], ["-R", 1], ["-c", 3],
+                      ["-a", 0], ["-a", 2], ["-a", 3], ["-C", 1], ["-x", 2], ["-g", 1], ["-N", 2], ["-T", 60]):
+            with self.subTest(words):
+                rows = self.table("all_reduce", perf("all_reduce", "--ranks", 2, "-b", 4000, "-e", 4000, "-n", 3, *words))
+                self.assertEqual(len(rows), 2 if words[0] == "-N" else 1)
+
+    def test_steps_of_sizes(self):
+        sizes = [int(r[0]) for r in self.table("all_reduce", perf("all_reduce", "-t", 2, "-b", 8, "-e", 100, "-f", 2, "-n", 1))]
+        self.assertEqual(sizes, [8, 16, 32, 64])
+        sizes = [int(r[0]) for r in self.table("all_reduce", perf("all_reduce", "-t", 2, "-b", "1K", "-e", "3K", "-i", "1K", "-n", 1))]
+        self.assertEqual(sizes, [1024, 2048, 3072])
+
+    def test_no_check_prints_not_applicable(self):
+        rows = rows_of(self.good(perf("all_reduce", "-t", 2, "-b", 8, "-e", 8, "-c", 0, "-n", 1)).stdout)
+        self.assertEqual((rows[0][8], rows[0][12]), ("N/A", "N/A"))
+
+    def test_explain_names_algorithm_protocol_and_link(self):
+        rows = self.table("all_reduce", perf("all_reduce", "--ranks", 2, "-b", 8, "-e", "1M", "-f", 1024, "--explain", "-n", 5))
+        for row in rows:
+            self.assertRegex(row[13], r"^[a-z0-9_-]+/[a-z0-9_-]+$")
+            self.assertRegex(row[15], r"^[1-9]\d*x[1-9]\d*$")
+            self.assertIn("shm", row[16])
+            p50, p95, p99 = map(float, row[17:20])
+            self.assertLessEqual(p50, p95)
+            self.assertLessEqual(p95, p99)
+
+    def test_iteration_columns_timestamps_and_memory(self):
+        r = perf("all_reduce", "--ranks", 2, "-b", 64, "-e", 64, "-I", 1, "-K", 1, "-S", 1, "-M", 1, "-n", 4)
+        row = self.table("all_reduce", r)[0]
+        least, most, p99, _ = map(float, row[13:17])
+        self.assertTrue(least <= p99 <= most, row)
+        self.assertRegex(row[-1], r"^\d\d:\d\d:\d\d$")
+        self.assertRegex(r.stdout, r"# Library memory       : \d+\.\d MiB in 2 ranks, \d+ file descriptors")
+
+    def test_too_slow_is_a_failure(self):
+        r = perf("all_reduce", "--ranks", 2, "-b", "1K", "-e", "1K", "-n", 2, NCCL_TESTS_MIN_BW=1000000)
+        self.assertEqual(r.returncode, 1, r.all)
+        self.assertRegex(r.stdout, r"# Avg bus bandwidth    : \d+\.\d{4} FAILED")
+        r = perf("all_reduce", "--ranks", 2, "-b", "1M", "-e", "1M", "-n", 2, NCCL_TESTS_MIN_BW=0.000001)
+        self.assertIn(" OK", self.good(r).stdout.split("Avg bus bandwidth")[1])
+
+    def test_one_rank_is_noted(self):
+        r = self.good(perf("all_reduce", "-b", 8, "-e", 8, "-n", 1))
+        self.assertIn("note: one rank only", r.stderr)
+
+    def test_bad_flags_have_clear_messages(self):
+        cases = [(["nosuch"], 'unknown operation "nosuch"; one of all_reduce'), (["all_reduce", "-b", "4X"], '-b: "4X" is no size'),
+                 (["all_reduce", "-d", "foo"], 'unknown type "foo"; one of int8'),
+                 (["all_reduce", "-o", "foo"], 'unknown operator "foo"; one of sum'), (["all_reduce", "-g", "2"], "no devices; use -t 2"),
+                 (["all_reduce", "-G", "1"], "cannot be captured"), (["all_reduce", "-R", "2"], "no symmetric windows"),
+                 (["all_reduce", "-D", "1"], "no device kernels"), (["all_reduce", "-n", "0"], "not in range"),
+                 (["all_reduce", "-b", "8", "-e", "4"], "-b 8 is larger than -e 4"), (["all_reduce", "--frob"], "--frob"),
+                 (["all_reduce", "-I", "1", "-K", "20"], "-K 20 leaves nothing of -n 20"), ([], "OP is required")]
+        for words, text in cases:
+            with self.subTest(words):
+                r = run(TUTTI, "perf", *words)
+                self.assertEqual(r.returncode, 64, r.all)
+                self.assertIn(text, r.all)
+        for words, text in [(["broadcast", "-t", "2", "-r", "9", "-b", "8", "-e", "8"], "only 2 ranks"),
+                            (["hypercube", "-t", "3", "-b", "8", "-e", "8"], "power of two")]:
+            r = run(TUTTI, "perf", *words)
+            self.assertEqual(r.returncode, 2, r.all)
+            self.assertEqual(r.stderr.count("error:"), 1, r.stderr)
+            self.assertIn(text, r.stderr)
+
+    def test_built_in_launch_inside_a_launcher_is_refused(self):
+        r = perf("all_reduce", "--ranks", 2, OMPI_COMM_WORLD_RANK=0, OMPI_COMM_WORLD_SIZE=2)
+        self.assertEqual(r.returncode, 64)
+        self.assertIn("the launcher's processes are the ranks", r.stderr)
+
+    def test_processes_of_a_launcher_that_cannot_be_joined_do_not_run_alone(self):
+        r = perf("all_reduce", "-b", 8, "-e", 8, PMI_RANK=0, PMI_SIZE=4)
+        self.assertEqual(r.returncode, 2, r.all)
+        self.assertEqual(rows_of(r.stdout), [])
+        self.assertIn("PMI_RANK", r.stderr)
+
+
+class PerfJson(Tools):
+    KEYS = {"version", "start_time", "end_time", "args", "env", "nccl_version", "config", "devices", "results", "out_of_bounds",
+            "average_bus_bandwidth", "errors"}
+    CONFIG = {"nthreads", "ngpus", "minimum_bytes", "maximum_bytes", "step_factor", "warmup_iters", "iterations",
+              "aggregated_iterations", "validation", "graph", "blocking_collectives", "per_iter_timing", "per_iter_skip",
+              "parallel_init"}
+
+    def test_the_file_has_the_fields_keys_and_agrees_with_the_table(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "out.json")
+            r = perf("all_reduce", "--ranks", 2, "-b", 8, "-e", "32K", "-f", 64, "-n", 4, "-I", 1, "-J", path)
+            rows = self.table("all_reduce", r)
+            with open(path) as f:
+                data = json.load(f)
+        self.assertLessEqual(self.KEYS, set(data))
+        self.assertLessEqual(self.CONFIG, set(data["config"]))
+        self.assertEqual([d["rank"] for d in data["devices"]], [0, 1])
+        self.assertEqual([str(x["size"]) for x in data["results"]], [row[0] for row in rows])
+        for result in data["results"]:
+            self.assertEqual((result["type"], result["redop"], result["root"]), ("float", "sum", -1))
+            for place in ("out_of_place", "in_place"):
+                self.assertEqual(result[place]["nwrong"], 0)
+                self.assertGreater(result[place]["time"], 0)
+                each = result[place + "_per_iter"]
+                self.assertEqual(len(each["times_us"]), 4)
+                self.assertEqual([len(p) for p in each["per_process_max_times_us"]], [4, 4])
+                self.assertLessEqual(each["min_us"], each["p50_us"])
+                self.assertLessEqual(each["p99_us"], each["max_us"])
+        self.assertTrue(data["out_of_bounds"]["okay"])
+
+    def test_a_file_that_cannot_be_written_is_told(self):
+        r = perf("all_reduce", "-t", 2, "-b", 8, "-e", 8, "-n", 1, "-J", "/nonexistent/out.json")
+        self.assertIn("cannot write /nonexistent/out.json", r.stderr)
+
+
+class PerfFailure(Tools):
+    def killed(self, **env):
+        """Kills rank 1 of 3 in the middle of the test; returns stderr, exit code, seconds."""
+        p = subprocess.Popen([TUTTI, "perf", "all_reduce", "--ranks", "3", "-b", "1M", "-e", "1M", "-N", "0", "-n", "5"],
+                             env=clean_env(**env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        pids, rows = {}, 0
+        while rows < 2:
+            line = p.stdout.readline()
+            self.assertTrue(line, "ended too early")
+            found = re.match(r"# +Rank +(\d+) .* Pid +(\d+) ", line)
+            if found:
+                pids[int(found[1])] = int(found[2])
+            rows += not line.startswith("#")
+        os.kill(pids[1], signal.SIGKILL)
+        start = time.monotonic()
+        _, err = p.communicate(timeout=LIMIT)
+        return err, p.returncode, time.monotonic() - start, pids
+
+    def check_killed(self, **env):
+        err, code, took, pids = self.killed(**env)
+        self.assertEqual(code, 137, err)
+        self.assertLess(took, 15)
+        self.assertIn("was killed by SIGKILL", err)
+        self.assertGreaterEqual(len(re.findall(r"^error: .*rank 1", err, re.M)), 1, err)
+        for pid in pids.values():
+            with self.assertRaises(ProcessLookupError):
+                os.kill(pid, 0)
+
+    def test_a_killed_rank_ends_the_test_and_is_named_by_the_others(self):
+        self.check_killed()
+
+    def test_the_same_over_sockets(self):
+        self.check_killed(TUTTI_SHM_DISABLE=1)
+
+    def test_a_row_that_takes_too_long_ends_the_test(self):
+        start = time.monotonic()
+        r = perf("all_reduce", "--ranks", 2, "-b", "64K", "-e", "64K", "-n", 100000000, "-T", 1)
+        self.assertNotEqual(r.returncode, 0)
+        self.assertIn("not finished after 1 s (-T)", r.stderr)
+        self.assertLess(time.monotonic() - start, 20)
+
+
+class Info(Tools):
+    def test_info_lists_version_host_plugins_and_devices(self):
+        out = self.good(run(TUTTI, "info")).stdout
+        for text in ("plugin ABI 0.1", "kernels", "processor", "memory", "plugins loaded", "plugin directories", "network devices"):
+            self.assertIn(text, out)
+        for plugin in ("net-socket", "proto-simple", "algo-ring", "algo-direct", "tuner"):
+            self.assertRegex(out, rf"(?m)^  {plugin} ")
+        self.assertRegex(out, r"(?m)^  socket +\S+ +.*")
+
+    def test_config_shows_every_setting_with_its_origin(self):
+        out = self.good(run(TUTTI, "info", "config", TUTTI_TIMEOUT="45s")).stdout
+        self.assertRegex(out, r"(?m)^  core\.timeout +45s +TUTTI_TIMEOUT$")
+        self.assertGreater(out.count(" default"), 10)
+
+    def test_a_bad_setting_is_an_error_that_names_it(self):
+        r = run(TUTTI, "info", TUTTI_TIMEOUT="soon")
+        self.assertEqual(r.returncode, 2)
+        self.assertRegex(r.stderr, r'error: .*TUTTI_TIMEOUT.*soon')
+        r = run(TUTTI, "info", TUTTI_TIMEUOT="1s")
+        self.assertEqual(r.returncode, 2)
+        self.assertIn("TUTTI_TIMEOUT", r.stderr)
+
+    def test_a_file_that_is_no_plugin_is_listed_with_the_reason(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "libtutti-broken.so")
+            with open(path, "w") as f:
+                f.write("not an ELF file")
+            out = self.good(run(TUTTI, "info", TUTTI_PLUGIN_PATH=folder)).stdout
+            self.assertIn("files not loaded", out)
+            self.assertIn("libtutti-broken.so: ", out)
+
+    def test_version_and_help(self):
+        self.assertRegex(self.good(run(TUTTI, "version")).stdout, r"^tutti \d+\.\d+\.\d+ \(library \d+\.\d+\.\d+\)\n$")
+        out = self.good(run(TUTTI, "--help")).stdout
+        for command in ("run", "perf", "info", "plan", "check-plugin", "version"):
+            self.assertIn(command, out)
+            self.good(run(TUTTI, command, "--help"))
+        self.assertEqual(run(TUTTI).returncode, 64)
+        r = run(TUTTI, "bogus")
+        self.assertEqual(r.returncode, 64)
+        self.assertIn('unknown command "bogus"; one of run', r.stderr)
+
+    def test_plan_check_accepts_the_ring(self):
+        self.good(run(TUTTI, "plan", "check", "--algo", "ring", "--coll", "all_reduce", "--ranks", "2..16"))
+
+
+@unittest.skipUnless(shutil.which("mpirun"), "no mpirun")
+class Mpirun(Tools):
+    MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np"]
+
+    def test_perf_uses_mpiruns_ranks(self):
+        r = run(*self.MPIRUN, 4, TUTTI, "perf", "all_reduce", "-b", 8, "-e", "256K", "-f", 8, "-n", 3)
+        self.table("all_reduce", r, ranks=4)
+        self.assertEqual(r.stdout.count("# Collective test starting"), 1)
+        self.assertEqual(len(re.findall(r"# +Rank ", r.stdout)), 4)
+
+    def test_run_refuses(self):
+        r = run(*self.MPIRUN, 1, TUTTI, "run", "-n", 2, "--", "true")
+        self.assertNotEqual(r.returncode, 0)
+        self.assertIn("tutti run inside", r.all)
+
+    def test_the_training_example(self):
+        r = self.good(run(*self.MPIRUN, 2, os.path.join(BIN, "examples", "train")))
+        self.assertIn("2 ranks", r.stdout)
+
+
+class Train(Tools):
+    TOLERANCE = 2e-3  # of the loss: sums of floats in another order, amplified by 25 epochs of training
+
+    def curve(self, *words):
+        r = self.good(run(*words, os.path.join(BIN, "examples", "train")))
+        found = re.findall(r"epoch +\d+  loss ([\d.]+)  test accuracy ([\d.]+) %", r.stdout)
+        self.assertEqual(len(found), 25, r.all)
+        return [(float(loss), float(right)) for loss, right in found]
+
+    def test_the_curve_of_4_ranks_is_that_of_1(self):
+        one = self.curve()
+        for ranks in (2, 4):
+            many = self.curve(TUTTI, "run", "-n", ranks, "--")
+            for (loss1, right1), (loss, right) in zip(one, many):
+                self.assertAlmostEqual(loss, loss1, delta=self.TOLERANCE * max(loss1, 0.05))
+                self.assertAlmostEqual(right, right1, delta=0.9)  # three of 359 images
+        self.assertGreater(one[-1][1], 95)
+        self.assertGreater(many[-1][1], 95)
+
+    def test_the_same_run_gives_the_same_bits(self):
+        words = [TUTTI, "run", "-n", 3, "--"]
+        self.assertEqual(self.curve(*words), self.curve(*words))
+
+
+if __name__ == "__main__":
+    names = sys.argv[2:]
+    if names == ["Mpirun"] and not shutil.which("mpirun"):
+        sys.exit(77)
+    unittest.main(argv=[sys.argv[0], *names], verbosity=2)
