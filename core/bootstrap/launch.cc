@@ -78,7 +78,7 @@ Result<std::vector<Endpoint>> resolve(const HostPort &hp, const Config &config) 
 }
 
 // The job's secret from core.job_key_file, else one that everybody who knows the address can make.
-Result<Secret> job_key(const Config &config, const std::string &address) {
+Result<Secret> job_key(const Config &config, const std::string &address, int rank) {
   const std::string &path = config.text("core.job_key_file");
   if (path.empty()) {
     const std::string hint = "put 32 random bytes into a file of mode 0600 on every host and name it in TUTTI_JOB_KEY_FILE";
@@ -86,8 +86,9 @@ Result<Secret> job_key(const Config &config, const std::string &address) {
       return fail(Code::invalid_usage, "core.security is \"required\" and TUTTI_COMM_ID={} brings no job key", address)
           .phase("bootstrap")
           .hint(hint);
-    log::write_once(log::Level::warn, log::Subsys::bootstrap, "no-job-key",
-                    "TUTTI_COMM_ID=" + address + " brings no job key: anybody who can reach that port can join; " + hint);
+    if (rank == 0) // once per job
+      log::write_once(log::Level::warn, log::Subsys::bootstrap, "no-job-key",
+                      "TUTTI_COMM_ID=" + address + " brings no job key: anybody who can reach that port can join; " + hint);
     return hash_to_secret("tutti address key", std::as_bytes(std::span(address.data(), address.size())));
   }
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -108,7 +109,7 @@ Result<Secret> job_key(const Config &config, const std::string &address) {
 Result<tuttiUniqueId> id_from_address(const std::string &text, const Config &config, int rank, uint32_t generation) {
   TUTTI_ASSIGN(hp, parse_host_port(text));
   TUTTI_ASSIGN(where, resolve(hp, config));
-  TUTTI_ASSIGN(key, job_key(config, text));
+  TUTTI_ASSIGN(key, job_key(config, text, rank));
   UniqueId id;
   id.secret = key;
   id.from_address = true;
