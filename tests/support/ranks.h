@@ -41,10 +41,10 @@ int run_threads(int n, const Body &body, std::chrono::seconds limit = std::chron
 // The id that rank 0 made and all processes of the run share.
 using ProcessBody = std::function<void(Rank &, const tuttiUniqueId &)>;
 struct ProcessOptions {
-  std::vector<std::string> env; // "NAME=value"
+  std::vector<std::string> env = {}; // "NAME=value"
   std::chrono::seconds limit{60};
-  std::vector<int> may_die; // ranks whose death by a signal is expected
-  bool init = true;         // false: the body gets the id and no communicator
+  std::vector<int> may_die = {}; // ranks whose death by a signal is expected
+  bool init = true;              // false: the body gets the id and no communicator
 };
 // Processes that run the same test case again up to this call, then `body`. Returns failed expectations and unexpected ends.
 int run_processes(int n, const ProcessOptions &options, const ProcessBody &body);

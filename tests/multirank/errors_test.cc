@@ -1,0 +1,180 @@
+#include "ranks.h"
+#include <csignal>
+#include <cstring>
+#include <doctest/doctest.h>
+#include <thread>
+#include <unistd.h>
+
+using namespace support;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+std::string last_error(Rank &r) {
+  return tuttiGetLastError(r.comm);
+}
+
+bool has(const std::string &text, const char *part) {
+  return text.find(part) != std::string::npos;
+}
+
+tuttiResult_t sum(Rank &r, size_t count, tuttiDataType_t type = tuttiFloat32, tuttiRedOp_t op = tuttiSum) {
+  std::vector<double> in(count, 1), out(count);
+  const tuttiResult_t enqueued = tuttiAllReduce(in.data(), out.data(), count, type, op, r.comm, nullptr);
+  return enqueued == tuttiSuccess ? tuttiCommSynchronize(r.comm) : enqueued;
+}
+
+// Calls until one fails: at the latest when the peer's end is noticed.
+tuttiResult_t sum_until_error(Rank &r, size_t count) {
+  for (;;)
+    if (const tuttiResult_t e = sum(r, count); e != tuttiSuccess) return e;
+}
+
+void abandon(Rank &r) {
+  tuttiCommAbort(r.comm);
+  r.comm = nullptr;
+}
+
+void expect_death_of(Rank &r, int dead, tuttiResult_t e) {
+  EXPECT(r, e == tuttiRemoteError);
+  tuttiErrorInfo info{};
+  info.size = sizeof info;
+  EXPECT_OK(r, tuttiCommGetLastError(r.comm, &info));
+  if (!EXPECT(r, info.peer == dead)) std::fprintf(stderr, "peer %d: %s\n", info.peer, info.message);
+  abandon(r);
+}
+
+} // namespace
+
+TEST_CASE("arguments out of range are refused with the value and the range, and the communicator lives on") {
+  CHECK(run_threads(2, [](Rank &r) {
+          float x[8] = {}, y[8] = {};
+          EXPECT(r,
+                 tuttiAllReduce(x, y, 8, static_cast<tuttiDataType_t>(17), tuttiSum, r.comm, nullptr) == tuttiInvalidArgument);
+          EXPECT(r, has(last_error(r), "type 17") && has(last_error(r), "0 to 9"));
+          EXPECT(r, tuttiBroadcast(x, y, 8, tuttiFloat32, 2, r.comm, nullptr) == tuttiInvalidArgument);
+          EXPECT(r, has(last_error(r), "root 2") && has(last_error(r), "0 to 1"));
+          EXPECT(r,
+                 tuttiAllReduce(x, y, 8, tuttiFloat32, static_cast<tuttiRedOp_t>(99), r.comm, nullptr) == tuttiInvalidArgument);
+          EXPECT(r, tuttiAllReduce(nullptr, y, 8, tuttiFloat32, tuttiSum, r.comm, nullptr) == tuttiInvalidArgument);
+          EXPECT(r, tuttiAllReduce(x, x + 1, 4, tuttiFloat32, tuttiSum, r.comm, nullptr) == tuttiInvalidArgument);
+          EXPECT(r, has(last_error(r), "overlap"));
+          EXPECT(r, tuttiSend(x, 1, tuttiFloat32, -1, r.comm, nullptr) == tuttiInvalidArgument);
+          EXPECT(r, tuttiAllReduce(x, y, SIZE_MAX / 2, tuttiFloat32, tuttiSum, r.comm, nullptr) == tuttiInvalidArgument);
+          EXPECT(r, tuttiAllReduce(x, y, 8, tuttiFloat32, tuttiSum, nullptr, nullptr) == tuttiInvalidArgument);
+          EXPECT_OK(r, tuttiAllReduce(nullptr, nullptr, 0, tuttiFloat32, tuttiSum, r.comm, nullptr));
+          EXPECT_OK(r, sum(r, 8));
+        }) == 0);
+}
+
+static void disagree(Rank &r) {
+  const tuttiResult_t e = r.rank == 0 ? sum(r, 100) : sum(r, 200);
+  EXPECT(r, e == tuttiInvalidUsage || e == tuttiRemoteError);
+  if (!EXPECT(r, has(last_error(r), "(100 float") && has(last_error(r), "(200 float")))
+    std::fprintf(stderr, "%s\n", last_error(r).c_str());
+  abandon(r);
+}
+TEST_CASE("threads that disagree on the count both learn of both calls") {
+  CHECK(run_threads(2, disagree) == 0);
+}
+TEST_CASE("processes that disagree on the count both learn of both calls") {
+  CHECK(run_processes(2, disagree) == 0);
+}
+TEST_CASE("ranks that disagree on the count over sockets both learn of both calls") {
+  CHECK(run_processes(2, disagree, {.env = {"TUTTI_SHM_DISABLE=1"}}) == 0);
+}
+
+static void die_in_the_middle(Rank &r) {
+  EXPECT_OK(r, sum(r, 1000));
+  if (r.rank == 1) raise(SIGKILL);
+  expect_death_of(r, 1, sum_until_error(r, 1000));
+}
+TEST_CASE("a rank killed between operations is named by the others") {
+  CHECK(run_processes(4, die_in_the_middle, {.may_die = {1}}) == 0);
+  CHECK(run_processes(3, die_in_the_middle, {.env = {"TUTTI_SHM_DISABLE=1"}, .may_die = {1}}) == 0);
+}
+TEST_CASE("a rank killed inside a long operation is named by the others") {
+  CHECK(run_processes(3,
+                      [](Rank &r) {
+                        EXPECT_OK(r, sum(r, 10));
+                        std::thread killer;
+                        if (r.rank == 2)
+                          killer =
+                              std::thread([] { std::this_thread::sleep_for(std::chrono::milliseconds(50)), raise(SIGKILL); });
+                        expect_death_of(r, 2, sum_until_error(r, 1 << 20));
+                      },
+                      {.may_die = {2}}) == 0);
+}
+TEST_CASE("a rank killed before it joins is named by the others") {
+  CHECK(
+      run_processes(3, {.env = {"TUTTI_INIT_TIMEOUT=3s"}, .may_die = {1}, .init = false}, [](Rank &r, const tuttiUniqueId &id) {
+        if (r.rank == 1) raise(SIGKILL);
+        EXPECT(r, tuttiCommInitRank(&r.comm, r.n, id, r.rank) != tuttiSuccess);
+        EXPECT(r, r.comm == nullptr);
+        if (!EXPECT(r, has(tuttiGetLastError(nullptr), "1"))) std::fprintf(stderr, "%s\n", tuttiGetLastError(nullptr));
+      }) == 0);
+}
+TEST_CASE("a rank killed while the others finalize is named by them") {
+  CHECK(run_processes(3,
+                      [](Rank &r) {
+                        EXPECT_OK(r, sum(r, 10));
+                        if (r.rank == 1) raise(SIGKILL);
+                        expect_death_of(r, 1, tuttiCommFinalize(r.comm));
+                      },
+                      {.may_die = {1}}) == 0);
+}
+
+TEST_CASE("abort returns within a second and ends the other ranks' operations") {
+  CHECK(run_threads(3, [](Rank &r) {
+          EXPECT_OK(r, sum(r, 10));
+          if (r.rank == 0) {
+            const auto start = Clock::now();
+            abandon(r);
+            EXPECT(r, Clock::now() - start < std::chrono::seconds(1));
+          } else
+            expect_death_of(r, 0, sum_until_error(r, 10));
+        }) == 0);
+}
+TEST_CASE("abort from another thread ends a waiting call") {
+  CHECK(run_threads(2, [](Rank &r) {
+          EXPECT_OK(r, sum(r, 10));
+          if (r.rank == 1) {
+            EXPECT(r, sum_until_error(r, 10) == tuttiRemoteError);
+            return abandon(r);
+          }
+          std::thread other(
+              [comm = r.comm] { std::this_thread::sleep_for(std::chrono::milliseconds(20)), tuttiCommAbort(comm); });
+          EXPECT(r, sum_until_error(r, 10) != tuttiSuccess);
+          other.join();
+          r.comm = nullptr;
+        }) == 0);
+}
+
+TEST_CASE("different settings are an error that names the rank, the setting and both values") {
+  CHECK(run_processes(2, {.init = false}, [](Rank &r, const tuttiUniqueId &id) {
+          if (r.rank == 1) setenv("TUTTI_MAX_CHANNELS", "3", 1);
+          EXPECT(r, tuttiCommInitRank(&r.comm, r.n, id, r.rank) == tuttiInvalidUsage);
+          const std::string e = tuttiGetLastError(nullptr);
+          if (!EXPECT(r, has(e, "rank 1") && has(e, "max_channels") && has(e, "\"3\"") && has(e, "\"64\"")))
+            std::fprintf(stderr, "%s\n", e.c_str());
+        }) == 0);
+}
+
+TEST_CASE("an algorithm that there is not is refused with the list") {
+  CHECK(run_processes(2, {.env = {"TUTTI_ALGO=nope"}, .init = false}, [](Rank &r, const tuttiUniqueId &id) {
+          EXPECT(r, tuttiCommInitRank(&r.comm, r.n, id, r.rank) != tuttiSuccess);
+          const std::string e = tuttiGetLastError(nullptr);
+          if (!EXPECT(r, has(e, "nope") && has(e, "ring"))) std::fprintf(stderr, "%s\n", e.c_str());
+        }) == 0);
+}
+TEST_CASE("a forced algorithm that cannot do a collective is refused with its reason") {
+  CHECK(run_processes(2,
+                      [](Rank &r) {
+                        std::vector<float> x(64), y(64);
+                        EXPECT_OK(r, sum(r, 16));
+                        EXPECT(r, tuttiAlltoAll(x.data(), y.data(), 4, tuttiFloat32, r.comm, nullptr) == tuttiInvalidUsage);
+                        EXPECT(r, has(last_error(r), "ring"));
+                        EXPECT_OK(r, sum(r, 16));
+                      },
+                      {.env = {"TUTTI_ALGO=ring"}}) == 0);
+}
