@@ -14,7 +14,7 @@ const std::array<tutti_option, 20> option_table = {{
     {"interface", "",
      "interfaces to use: prefixes, =exact names or networks like 10.0.0.0/8, ^ first excludes; empty: automatic",
      "TUTTI_SOCKET_IFNAME,NCCL_SOCKET_IFNAME", nullptr, 0, 0, TUTTI_OPT_STRING, 0},
-    {"family", "any", "address family", "TUTTI_SOCKET_FAMILY,NCCL_SOCKET_FAMILY", "any|AF_INET|AF_INET6", 0, 0,
+    {"family", "auto", "address family; auto: both", "TUTTI_SOCKET_FAMILY,NCCL_SOCKET_FAMILY", "auto|AF_INET|AF_INET6", 0, 0,
      TUTTI_OPT_STRING, 0},
     {"sockets", "1", "data sockets per helper thread and connection; threads * sockets is at most 64", "NCCL_NSOCKS_PERTHREAD",
      nullptr, 1, 64, TUTTI_OPT_INT, 0},

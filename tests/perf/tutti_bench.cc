@@ -5,7 +5,7 @@
 static int all_reduce(void *ctx, const float *in, float *out, size_t count) {
   const auto comm = static_cast<tuttiComm_t>(ctx);
   return tuttiAllReduce(in, out, count, tuttiFloat32, tuttiSum, comm, nullptr) != tuttiSuccess ||
-         tuttiStreamSynchronize(nullptr) != tuttiSuccess;
+         tuttiCommSynchronize(comm) != tuttiSuccess;
 }
 
 int main(int argc, char **argv) {
