@@ -156,7 +156,7 @@ class Lines {
 public:
   Lines(const tutti_proto_v1 &p, size_t bytes)
       : p_(p), size_(std::max<size_t>(1, (bytes + p.payload_bytes - 1) / p.payload_bytes) * p.line_bytes),
-        memory_(2 * size_ + 3 * kAlign, kCanary) {
+        memory_(2 * size_ + 6 * kAlign, kCanary) {
     sent_ = align(memory_.data() + kAlign);
     seen_ = align(sent_ + size_ + kAlign);
   }
