@@ -142,7 +142,8 @@ private:
       codes_[i] = kFailed;
       if (!f.everywhere || rank_of(thread) == 0) print_error(f.text);
       if (thread == 0) watchdog_.row_started = 0;
-      if (comms_[i]) (void)tuttiCommAbort(comms_[i]);
+      // Where all ranks stop alike, leaving together spares the slower ones a message about the faster ones.
+      if (comms_[i]) (void)(f.everywhere ? tuttiCommDestroy(comms_[i]) : tuttiCommAbort(comms_[i]));
     }
   }
 

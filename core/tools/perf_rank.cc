@@ -111,6 +111,7 @@ int64_t number_of(const nlohmann::json &j, std::initializer_list<const char *> k
 void require(tuttiResult_t result, tuttiComm_t comm, std::string_view doing) {
   if (result == tuttiSuccess) return;
   const char *line = tuttiGetLastError(comm);
+  if (!line || !*line) line = tuttiGetLastError(nullptr); // a stream's wait reports to the thread
   if (!line || !*line) line = tuttiGetErrorString(result);
   throw Failure{fmt::format("{} (while {})", line, doing)};
 }

@@ -36,7 +36,7 @@ int run_main(int argc, char **argv) {
   try {
     app.parse(static_cast<int>(split - argv), argv);
     spec.argv = app.remaining();
-    if (split != end && spec.argv.empty()) spec.argv.assign(split + 1, end);
+    if (split != end) spec.argv.insert(spec.argv.end(), split + (spec.argv.empty() ? 1 : 0), end);
   } catch (const CLI::ParseError &e) {
     return e.get_exit_code() == 0 ? app.exit(e) : (app.exit(e), kUsage);
   }
