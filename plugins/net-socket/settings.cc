@@ -47,7 +47,7 @@ const std::array<tutti_option, 20> option_table = {{
      nullptr, nullptr, 0, 86400000000000, TUTTI_OPT_DURATION, 0},
     {"keepalive", "30s", "idle time before the kernel asks whether the peer's host is alive; 0s: never", nullptr, nullptr, 0,
      32767000000000, TUTTI_OPT_DURATION, 0},
-    {"port_range", "", "ports that listeners use: first-last; empty: any", "TUTTI_SOCKET_PORT_RANGE", nullptr, 0, 0,
+    {"port_range", "", "ports that listeners use: first-last; empty or 0: any", "TUTTI_SOCKET_PORT_RANGE", nullptr, 0, 0,
      TUTTI_OPT_STRING, 0},
     {},
 }};
@@ -57,7 +57,7 @@ namespace {
 // "4000-4100" or "4000".
 void read_ports(const Host &host, Settings &s) {
   const std::string text = host.get_string("port_range");
-  if (text.empty()) return;
+  if (text.empty() || text == "0") return; // 0: any, as the core writes it
   const char *end = text.data() + text.size();
   auto [at, err] = std::from_chars(text.data(), end, s.port_first);
   s.port_last = s.port_first;
