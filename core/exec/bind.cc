@@ -49,15 +49,18 @@ private:
   Status check() {
     if (!sel_.proto) return fail(Code::invalid_argument, "plan {}: no protocol chosen", plan_.algo);
     const tutti_proto_v1 &p = *sel_.proto.table;
-    if (p.signal > TUTTI_SIGNAL_IN_DATA) return fail(Code::invalid_argument, "protocol {} uses signal {}, which this version cannot drive", p.name, p.signal);
+    if (p.signal > TUTTI_SIGNAL_IN_DATA)
+      return fail(Code::invalid_argument, "protocol {} uses signal {}, which this version cannot drive", p.name, p.signal);
     if (sel_.slot_bytes == 0) return fail(Code::invalid_argument, "plan {}: slot size 0", plan_.algo);
     if (sel_.depth < 2 || (sel_.depth & (sel_.depth - 1)) != 0)
       return fail(Code::invalid_argument, "plan {}: link depth {} is not a power of two of at least 2", plan_.algo, sel_.depth);
     if (sel_.depth < plan_.min_depth)
-      return fail(Code::invalid_argument, "plan {} needs links of depth {}, {} was chosen", plan_.algo, plan_.min_depth, sel_.depth);
+      return fail(Code::invalid_argument, "plan {} needs links of depth {}, {} was chosen", plan_.algo, plan_.min_depth,
+                  sel_.depth);
     if (dtype_bytes(b_.dtype) == 0) return fail(Code::invalid_argument, "unknown data type {}", b_.dtype);
     if (sel_.slot_bytes % 8 != 0)
-      return fail(Code::invalid_argument, "plan {}: slot size {} is not a multiple of 8, so elements would be cut", plan_.algo, sel_.slot_bytes);
+      return fail(Code::invalid_argument, "plan {}: slot size {} is not a multiple of 8, so elements would be cut", plan_.algo,
+                  sel_.slot_bytes);
     b_.groups = std::max(1u, plan_.groups);
     const auto n = static_cast<uint32_t>(plan_.request.nranks);
     b_.pieces_in = std::max(1u, plan_.in_chunks / std::max(1u, coll_in_blocks(plan_.request.coll, n)));
@@ -81,7 +84,8 @@ private:
     decode_nt_ = nt_ ? kernel(TUTTI_FORM_DECODE, nt_) : decode_;
     if (!decode_nt_) decode_nt_ = decode_;
     b_.store_fence = nt_ != 0;
-    if (!encode_ || !decode_) return fail(Code::invalid_argument, "protocol {} offers no encode or decode kernel", sel_.proto.table->name);
+    if (!encode_ || !decode_)
+      return fail(Code::invalid_argument, "protocol {} offers no encode or decode kernel", sel_.proto.table->name);
     copy_out_ = host.copy(nt_);
     if (!copy_out_) copy_out_ = host.copy(0);
     reduce_n_ = reinterpret_cast<tutti_kernel>(host.reduce_n(b_.dtype, b_.op, 0));
@@ -111,9 +115,12 @@ private:
     const tutti_proto_v1 &p = *sel_.proto.table;
     for (uint32_t i = 0; i < links.size(); i++) {
       const tutti_link &l = links[i];
-      if (l.flags) return fail(Code::invalid_argument, "{}: links with flags {:#x} are not supported by this version", where(lane_index), l.flags);
+      if (l.flags)
+        return fail(Code::invalid_argument, "{}: links with flags {:#x} are not supported by this version", where(lane_index),
+                    l.flags);
       if (l.peer < 0 || l.peer >= transport_.bootstrap().nranks())
-        return fail(Code::invalid_argument, "{}: link to rank {} of {}", where(lane_index), l.peer, transport_.bootstrap().nranks());
+        return fail(Code::invalid_argument, "{}: link to rank {} of {}", where(lane_index), l.peer,
+                    transport_.bootstrap().nranks());
       const bool net = transport_.link_class(l.peer) == LinkClass::net;
       Geometry g{sel_.slot_bytes * widest(lane, sending, i), sel_.depth};
       if (in_data() && !net) {
@@ -246,7 +253,8 @@ private:
     const HandlerSet &set = in_data() ? kLineHandlers : kCounterHandlers;
     const uint32_t user = s.dst.buf == TUTTI_BUF_OUT ? nt_ : 0u;
     const uint32_t shape = s.ops & (TUTTI_STEP_SRC | TUTTI_STEP_RECV | TUTTI_STEP_REDUCE | TUTTI_STEP_STORE | TUTTI_STEP_SEND);
-    constexpr uint32_t src = TUTTI_STEP_SRC, recv = TUTTI_STEP_RECV, red = TUTTI_STEP_REDUCE, store = TUTTI_STEP_STORE, snd = TUTTI_STEP_SEND;
+    constexpr uint32_t src = TUTTI_STEP_SRC, recv = TUTTI_STEP_RECV, red = TUTTI_STEP_REDUCE, store = TUTTI_STEP_STORE,
+                       snd = TUTTI_STEP_SEND;
     // A line kernel combines src with what it receives in this order only; it matters to min and max of signed zeros.
     const bool order_ok = !in_data() || s.src_pos == 0 || b_.op == TUTTI_RED_SUM || b_.op == TUTTI_RED_PROD;
     if (s.recv_count > 1) {
@@ -255,15 +263,22 @@ private:
       return;
     }
     switch (shape) {
-    case src | snd: return use(b, set.send, encode_);
-    case recv | store: return use(b, set.recv, user ? decode_nt_ : decode_);
-    case recv | snd: return use(b, set.recv_send, encode_);
-    case recv | store | snd: return use(b, set.recv_forward, encode_);
-    case src | recv | red | store: return use(b, order_ok ? set.recv_reduce : nullptr, form(TUTTI_FORM_DECODE_REDUCE, user));
-    case src | recv | red | snd: return use(b, order_ok ? set.recv_reduce_send : nullptr, form(TUTTI_FORM_DECODE_REDUCE, 0));
+    case src | snd:
+      return use(b, set.send, encode_);
+    case recv | store:
+      return use(b, set.recv, user ? decode_nt_ : decode_);
+    case recv | snd:
+      return use(b, set.recv_send, encode_);
+    case recv | store | snd:
+      return use(b, set.recv_forward, encode_);
+    case src | recv | red | store:
+      return use(b, order_ok ? set.recv_reduce : nullptr, form(TUTTI_FORM_DECODE_REDUCE, user));
+    case src | recv | red | snd:
+      return use(b, order_ok ? set.recv_reduce_send : nullptr, form(TUTTI_FORM_DECODE_REDUCE, 0));
     case src | recv | red | store | snd:
       return use(b, order_ok ? set.recv_reduce_forward : nullptr, form(TUTTI_FORM_DECODE_REDUCE_ENCODE, user));
-    default: return;
+    default:
+      return;
     }
   }
   static void use(BoundStep *b, Handler handler, tutti_kernel kernel) {
@@ -283,14 +298,16 @@ private:
   static uint64_t tmp_bytes(const Lane &lane) {
     uint64_t most = 0;
     for (size_t i = 0; i < lane.cold.size(); i++)
-      if (lane.plain[i].handler == run_composed || lane.plain[i].handler == run_local || lane.with_ops[i].handler == run_composed)
+      if (lane.plain[i].handler == run_composed || lane.plain[i].handler == run_local ||
+          lane.with_ops[i].handler == run_composed)
         most = std::max(most, lane.cold[i].tmp_bytes * lane.cold[i].operands);
     return most;
   }
 
   Status allocate(uint64_t tmp) {
     b_.scratch_stride = align_up(sel_.slot_bytes, 64);
-    const uint64_t scratch = plan_.scratch_chunks ? uint64_t(b_.groups) * plan_.scratch_chunks * b_.window * b_.scratch_stride : 0;
+    const uint64_t scratch =
+        plan_.scratch_chunks ? uint64_t(b_.groups) * plan_.scratch_chunks * b_.window * b_.scratch_stride : 0;
     if (scratch + tmp == 0) return {};
     TUTTI_TRY(transport_.budget().take(scratch + tmp, fmt::format("scratch of plan {}", plan_.algo)));
     if (scratch) b_.scratch = std::make_unique<uint8_t[]>(scratch + 64);

@@ -34,8 +34,10 @@ Piece scratch_piece(const Lane &lane, const Frame &f, int32_t chunk, uint64_t *c
   *chunk_bytes = chunk_bytes_of(lane, f, sizer.buf, static_cast<int32_t>(sizer.chunk));
   const uint64_t at = uint64_t(lane.slice) * f.slice_bytes;
   const uint64_t left = at < *chunk_bytes ? *chunk_bytes - at : 0;
-  const uint64_t copies = b.window, index = (uint64_t(lane.group) * b.plan->scratch_chunks + static_cast<uint64_t>(chunk)) * copies;
-  return {f.scratch + (index + lane.slice % copies) * f.scratch_stride, static_cast<int64_t>(left < f.slice_bytes ? left : f.slice_bytes)};
+  const uint64_t copies = b.window,
+                 index = (uint64_t(lane.group) * b.plan->scratch_chunks + static_cast<uint64_t>(chunk)) * copies;
+  return {f.scratch + (index + lane.slice % copies) * f.scratch_stride,
+          static_cast<int64_t>(left < f.slice_bytes ? left : f.slice_bytes)};
 }
 
 uint64_t whole_chunk(const Lane &lane, const Frame &f, uint32_t buf, int32_t chunk) {

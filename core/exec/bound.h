@@ -27,10 +27,10 @@ struct BoundLink {
 struct StepCold {
   tutti_step step{};
   uint32_t life = 0;
-  tutti_copy_fn copy_out = nullptr;    // DECODE of COUNTER, with the user-output flags
+  tutti_copy_fn copy_out = nullptr; // DECODE of COUNTER, with the user-output flags
   tutti_kernel encode = nullptr, decode = nullptr, decode_reduce = nullptr;
   std::vector<tutti_dep> deps;
-  uint64_t tmp_bytes = 0;              // one operand, whole message
+  uint64_t tmp_bytes = 0; // one operand, whole message
   uint32_t operands = 0;
 };
 
@@ -47,7 +47,8 @@ struct alignas(64) BoundStep {
 };
 static_assert(sizeof(BoundStep) == 64);
 
-// One buffer as one group sees it in the present operation: chunk c starts at base + c * mul and has min(len, limit - c * mul) bytes.
+// One buffer as one group sees it in the present operation: chunk c starts at base + c * mul and has min(len, limit - c * mul)
+// bytes.
 struct Geo {
   uint8_t *base = nullptr;
   int64_t mul = 0, len = 0, limit = 0;
@@ -58,11 +59,11 @@ struct Geo {
 struct alignas(64) Lane {
   const BoundStep *steps = nullptr;
   uint32_t step_count = 0, pc = 0, iter = 0, slice = 0;
-  uint64_t done = 0;         // handler's own: bytes or operands handled in the current iteration
-  const Geo *geo = nullptr;  // [IN, OUT] of the lane's group
+  uint64_t done = 0;        // handler's own: bytes or operands handled in the current iteration
+  const Geo *geo = nullptr; // [IN, OUT] of the lane's group
   uint32_t group = 0;
   bool finished = false, blocked = false;
-  uint8_t *tmp = nullptr;    // for composed steps
+  uint8_t *tmp = nullptr; // for composed steps
   uint32_t phase = 0;
   std::vector<BoundStep> plain, with_ops; // without and with pre- and post-operation
   std::vector<StepCold> cold;
@@ -136,11 +137,13 @@ inline Piece piece_of(const Lane &lane, const Frame &frame, uint32_t buf, int32_
   if (buf != TUTTI_BUF_SCRATCH && !lane.geo[buf].irregular) [[likely]]
     return regular_piece(lane.geo[buf], chunk, uint64_t(lane.slice) * frame.slice_bytes, frame.slice_bytes);
   uint64_t whole;
-  return buf == TUTTI_BUF_SCRATCH ? scratch_piece(lane, frame, chunk, &whole) : irregular_piece(lane, frame, buf, chunk, &whole);
+  return buf == TUTTI_BUF_SCRATCH ? scratch_piece(lane, frame, chunk, &whole)
+                                  : irregular_piece(lane, frame, buf, chunk, &whole);
 }
 
 inline int32_t walk(int32_t first, int32_t stride, uint32_t modulus, uint32_t iter) {
-  if (stride == 0 || iter == 0) [[likely]] return first;
+  if (stride == 0 || iter == 0) [[likely]]
+    return first;
   int64_t c = first + int64_t(stride) * iter;
   if (modulus) {
     c %= modulus;

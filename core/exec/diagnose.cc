@@ -31,7 +31,8 @@ std::vector<EngineImpl::WaitFor> EngineImpl::waiting_for() {
   std::vector<WaitFor> out;
   if (!active_) return out;
   const auto add = [&](int peer, bool receiving, uint32_t slice) {
-    const bool known = std::any_of(out.begin(), out.end(), [&](const WaitFor &w) { return w.peer == peer && w.receiving == receiving; });
+    const bool known =
+        std::any_of(out.begin(), out.end(), [&](const WaitFor &w) { return w.peer == peer && w.receiving == receiving; });
     if (!known) out.push_back({peer, receiving, slice});
   };
   for (Lane &lane : active_->lanes) {
@@ -81,7 +82,8 @@ std::string EngineImpl::activity() const {
     if (waiting_seq_ == started && !waiting_text_.empty()) out += ", waits for " + waiting_text_;
     return out;
   }
-  if (tail_.load(std::memory_order_acquire) > done) return fmt::format("{} operations enqueued that wait for other communicators", tail_.load() - done);
+  if (tail_.load(std::memory_order_acquire) > done)
+    return fmt::format("{} operations enqueued that wait for other communicators", tail_.load() - done);
   return done == 0 ? "idle, it has not called anything yet" : "idle after " + recent_call(done);
 }
 
@@ -200,10 +202,12 @@ void EngineImpl::expire(Nanos waited) {
   std::vector<int> asked;
   for (const WaitFor &w : waits) {
     if (asked.size() == kMostNamed) break;
-    who += fmt::format("{}rank {} ({}, slice {} of {})", who.empty() ? "" : " and ", w.peer, w.receiving ? "recv" : "send", w.slice + 1, slices_);
+    who += fmt::format("{}rank {} ({}, slice {} of {})", who.empty() ? "" : " and ", w.peer, w.receiving ? "recv" : "send",
+                       w.slice + 1, slices_);
     if (std::find(asked.begin(), asked.end(), w.peer) != asked.end()) continue;
     asked.push_back(w.peer);
-    const auto answer = ask(w.peer, kAsk, 0, 0, 0, "", Nanos(kAnswerTime) / static_cast<int64_t>(std::max<size_t>(1, waits.size())));
+    const auto answer =
+        ask(w.peer, kAsk, 0, 0, 0, "", Nanos(kAnswerTime) / static_cast<int64_t>(std::max<size_t>(1, waits.size())));
     const bool idle_peer = answer && answer->starts_with("idle");
     said += answer ? fmt::format("; rank {} {}{}", w.peer, idle_peer ? "has not called it: it is " : "is in ", *answer)
                    : fmt::format("; rank {} does not answer", w.peer);
@@ -214,7 +218,8 @@ void EngineImpl::expire(Nanos waited) {
   e.peer = waits.empty() ? -1 : waits.front().peer;
   e.operation = call;
   e.message = fmt::format("{} made no progress for {} ms; it waits for {}{}", call,
-                          std::chrono::duration_cast<std::chrono::milliseconds>(waited).count(), who.empty() ? "the network" : who, said);
+                          std::chrono::duration_cast<std::chrono::milliseconds>(waited).count(),
+                          who.empty() ? "the network" : who, said);
   e.hint = "see core.timeout (TUTTI_TIMEOUT)";
   die(std::move(e));
 }

@@ -11,7 +11,7 @@
 namespace tutti::driver {
 namespace {
 
-constexpr auto kNap = std::chrono::microseconds(500);   // between looks while there was work lately
+constexpr auto kNap = std::chrono::microseconds(500);     // between looks while there was work lately
 constexpr auto kIdleAfter = std::chrono::milliseconds(1); // then the thread sleeps until it is woken
 constexpr long kLongestSleepNs = 100'000'000;
 
@@ -78,8 +78,10 @@ void loop(State &s) {
     if (moved) continue;
     if (work) std::this_thread::yield();
     if (work && Clock::now() - last_work < kIdleAfter) continue;
-    if (Clock::now() - last_work < kIdleAfter) std::this_thread::sleep_for(kNap);
-    else sleep_until_work(s);
+    if (Clock::now() - last_work < kIdleAfter)
+      std::this_thread::sleep_for(kNap);
+    else
+      sleep_until_work(s);
   }
 }
 

@@ -13,11 +13,11 @@
 namespace tutti {
 namespace {
 
-constexpr uint32_t kPollsAlone = 2000;      // a core of its own: a peer answers within microseconds
-constexpr uint32_t kPollsShared = 20;       // more ranks than cores: whoever runs must let the others run
+constexpr uint32_t kPollsAlone = 2000;                    // a core of its own: a peer answers within microseconds
+constexpr uint32_t kPollsShared = 20;                     // more ranks than cores: whoever runs must let the others run
 constexpr auto kYieldTime = std::chrono::milliseconds(1); // then sleep
 constexpr auto kShortNap = std::chrono::microseconds(50);
-constexpr auto kLongNap = std::chrono::milliseconds(1);   // bounds a lost wake-up
+constexpr auto kLongNap = std::chrono::milliseconds(1); // bounds a lost wake-up
 constexpr auto kLookEvery = std::chrono::milliseconds(1);
 
 // What a rank tells the others for the engine, before the transport's part.
@@ -85,7 +85,8 @@ Status EngineImpl::set_peers(std::span<const Bytes> infos) {
   int here = 0;
   for (size_t r = 0; r < infos.size(); r++) {
     EngineInfo info;
-    if (infos[r].size() < sizeof info) return tutti::fail(Code::remote, "rank {} sent {} bytes of engine information", r, infos[r].size());
+    if (infos[r].size() < sizeof info)
+      return tutti::fail(Code::remote, "rank {} sent {} bytes of engine information", r, infos[r].size());
     std::memcpy(&info, infos[r].data(), sizeof info);
     links.emplace_back(infos[r].begin() + sizeof info, infos[r].end());
     if (bootstrap_.peer(static_cast<int>(r)).host != bootstrap_.peer(rank_).host) continue;
@@ -98,7 +99,8 @@ Status EngineImpl::set_peers(std::span<const Bytes> infos) {
   return transport_->set_peers(links);
 }
 
-Result<const Bound *> EngineImpl::bind(std::shared_ptr<const Plan> plan, const Selection &selection, tutti_dtype dtype, tutti_redop op) {
+Result<const Bound *> EngineImpl::bind(std::shared_ptr<const Plan> plan, const Selection &selection, tutti_dtype dtype,
+                                       tutti_redop op) {
   TUTTI_ASSIGN(bound, bind_plan(*transport_, std::move(plan), selection, dtype, op));
   bounds_.push_back(std::move(bound));
   return static_cast<const Bound *>(bounds_.back().get());
@@ -155,10 +157,13 @@ Status EngineImpl::run(const Bound *bound, const OpArgs &args) {
     for (;;) {
       moved_ = false;
       const Drive d = drive(polls_);
-      if (d == Drive::done) [[likely]] break;
+      if (d == Drive::done) [[likely]]
+        break;
       if (moved_) patience = {}, blocked_since_ = {};
-      if (d == Drive::failed) explain_fault();
-      else on_blocked();
+      if (d == Drive::failed)
+        explain_fault();
+      else
+        on_blocked();
       if (failed()) {
         active_ = nullptr;
         disown();
@@ -185,8 +190,10 @@ Status EngineImpl::wait(uint64_t seq) {
       moved = drive_round(polls_);
       disown();
     }
-    if (moved) patience = {};
-    else if (completed() < seq) idle(patience, false);
+    if (moved)
+      patience = {};
+    else if (completed() < seq)
+      idle(patience, false);
   }
   waiters_.fetch_sub(1, std::memory_order_relaxed);
   if (completed() >= seq) return {};

@@ -1,4 +1,5 @@
-// tutti/core/exec/engine_impl.h: the engine. One atomic word says who owns it; the owner drives, everybody else waits or goes away.
+// tutti/core/exec/engine_impl.h: the engine. One atomic word says who owns it; the owner drives, everybody else waits or goes
+// away.
 #pragma once
 #include "exec/bound.h"
 #include "exec/engine.h"
@@ -11,8 +12,8 @@
 
 namespace tutti {
 
-constexpr uint32_t kQueue = 128;  // operations enqueued and not complete
-constexpr uint32_t kRecent = 32;  // calls remembered for diagnoses
+constexpr uint32_t kQueue = 128; // operations enqueued and not complete
+constexpr uint32_t kRecent = 32; // calls remembered for diagnoses
 
 class EngineImpl final : public Engine {
 public:
@@ -24,7 +25,8 @@ public:
   Status set_peers(std::span<const Bytes> infos) override;
   LinkClass link_class(int peer) const override { return transport_->link_class(peer); }
   std::string describe_link(int peer) const override { return transport_->describe(peer); }
-  Result<const Bound *> bind(std::shared_ptr<const Plan> plan, const Selection &selection, tutti_dtype dtype, tutti_redop op) override;
+  Result<const Bound *> bind(std::shared_ptr<const Plan> plan, const Selection &selection, tutti_dtype dtype,
+                             tutti_redop op) override;
   Result<uint64_t> enqueue(const Bound *bound, const OpArgs &args, std::span<const Dependency> after) override;
   Status run(const Bound *bound, const OpArgs &args) override;
   Status wait(uint64_t seq) override;
@@ -62,7 +64,8 @@ private:
 
   bool own() {
     uint32_t free = 0;
-    return owner_.load(std::memory_order_relaxed) == 0 && owner_.compare_exchange_strong(free, 1, std::memory_order_acquire, std::memory_order_relaxed);
+    return owner_.load(std::memory_order_relaxed) == 0 &&
+           owner_.compare_exchange_strong(free, 1, std::memory_order_acquire, std::memory_order_relaxed);
   }
   void disown() { owner_.store(0, std::memory_order_release); }
 
@@ -86,7 +89,11 @@ private:
   void die(Error error); // fail() and tell all ranks
 
   // diagnose.cc
-  struct WaitFor { int peer; bool receiving; uint32_t slice; };
+  struct WaitFor {
+    int peer;
+    bool receiving;
+    uint32_t slice;
+  };
   std::vector<WaitFor> waiting_for(); // by the owner
   void note_waiting();
   void look_for_disagreement();
@@ -102,13 +109,13 @@ private:
   // ---- touched by every operation
   alignas(64) std::atomic<uint32_t> owner_{0};
   std::atomic<uint32_t> waiters_{0};
-  std::atomic<uint64_t> tail_{0};    // enqueued_, for other threads
-  Bound *active_ = nullptr;          // below: the owner's
+  std::atomic<uint64_t> tail_{0}; // enqueued_, for other threads
+  Bound *active_ = nullptr;       // below: the owner's
   uint64_t slices_ = 0;
-  uint32_t left_ = 0;                // lanes that have not finished
+  uint32_t left_ = 0; // lanes that have not finished
   bool moved_ = false, draining_ = false, noted_ = false;
   uint32_t polls_ = 2000;
-  uint32_t yields_ = 0;              // 0 = by time
+  uint32_t yields_ = 0; // 0 = by time
   Clock::time_point blocked_since_{}, looked_{};
   Frame frame_;
   BufferShape shape_[2];

@@ -1,5 +1,6 @@
-// The handler that can do every step over every kind of link: several chunks per message, pre- and post-operation, fan-in and fan-out,
-// nets. Operands become plain memory first (a slot's payload, a decoded copy, a received buffer), then one reduction, then sends.
+// The handler that can do every step over every kind of link: several chunks per message, pre- and post-operation, fan-in and
+// fan-out, nets. Operands become plain memory first (a slot's payload, a decoded copy, a received buffer), then one reduction,
+// then sends.
 #include "exec/bound.h"
 #include "transport/net_port.h"
 #include "transport/transport.h"
@@ -16,7 +17,9 @@ struct Message { // the step's message in this slice
   uint64_t bytes = 0;
 };
 
-int32_t chunk_at(const tutti_ref &ref, uint32_t iter) { return walk(ref.first, ref.stride, ref.modulus, iter); }
+int32_t chunk_at(const tutti_ref &ref, uint32_t iter) {
+  return walk(ref.first, ref.stride, ref.modulus, iter);
+}
 
 uint64_t total_bytes(const Lane &lane, const Frame &f, uint32_t buf, int32_t chunk, uint32_t count) {
   uint64_t total = 0;
@@ -75,7 +78,9 @@ struct Composer {
     return piece_of(lane, f, step.dst.buf, chunk_at(step.dst, lane.iter)).at;
   }
   uint8_t *recv_home() const {
-    return (cold.life & kRecvHome) && s.recv_count == 1 && !has(TUTTI_STEP_SRC) && step.dst.buf != TUTTI_BUF_SCRATCH ? single_dst() : nullptr;
+    return (cold.life & kRecvHome) && s.recv_count == 1 && !has(TUTTI_STEP_SRC) && step.dst.buf != TUTTI_BUF_SCRATCH
+               ? single_dst()
+               : nullptr;
   }
 
   // 1 operand k is plain memory at *at.
@@ -168,8 +173,10 @@ struct Composer {
   void consume_all() const {
     for (uint32_t k = 0; k < s.recv_count; k++) {
       Ring &r = *s.recv[k].ring;
-      if (r.net) port_of(r)->consume(r);
-      else ring_consume(r);
+      if (r.net)
+        port_of(r)->consume(r);
+      else
+        ring_consume(r);
     }
   }
 
@@ -197,8 +204,10 @@ struct Composer {
       v = made;
     }
     if (has(TUTTI_STEP_STORE)) {
-      if (step.dst.count != 1) scatter(lane, f, step.dst, lane.iter, v);
-      else if (v != dst && n == 1) std::memmove(dst, v, m.bytes);
+      if (step.dst.count != 1)
+        scatter(lane, f, step.dst, lane.iter, v);
+      else if (v != dst && n == 1)
+        std::memmove(dst, v, m.bytes);
       if (dst) v = dst;
     }
     const uint32_t bit = f.in_place ? kSendHomeInPlace : kSendHome;
@@ -242,7 +251,8 @@ int run_composed(Lane &lane, const BoundStep &s, Frame &f) {
 
 int run_local(Lane &lane, const BoundStep &s, Frame &f) {
   const tutti_step &step = s.cold->step;
-  if (step.src.count != 1 || step.dst.count != 1 || step.ops & (TUTTI_STEP_PREOP | TUTTI_STEP_POSTOP)) return run_composed(lane, s, f);
+  if (step.src.count != 1 || step.dst.count != 1 || step.ops & (TUTTI_STEP_PREOP | TUTTI_STEP_POSTOP))
+    return run_composed(lane, s, f);
   const Piece a = piece_of(lane, f, s.src_buf, walk(s.src_first, s.stride, s.modulus, lane.iter));
   if (a.bytes <= 0) return 1;
   const Piece d = piece_of(lane, f, s.dst_buf, walk(s.dst_first, s.stride, s.modulus, lane.iter));

@@ -5,16 +5,29 @@ namespace tutti {
 namespace {
 
 uint32_t signature_of(const Lane &lane, const Frame &f, const BoundLink &link, uint32_t buf, int32_t chunk) {
-  if (f.keyed) [[unlikely]] return keyed_signature(lane, f, buf, chunk, 1) ^ f.signature ^ link.fingerprint;
+  if (f.keyed) [[unlikely]]
+    return keyed_signature(lane, f, buf, chunk, 1) ^ f.signature ^ link.fingerprint;
   return f.signature ^ link.fingerprint;
 }
-int32_t src_chunk(const Lane &lane, const BoundStep &s) { return walk(s.src_first, s.stride, s.modulus, lane.iter); }
-int32_t dst_chunk(const Lane &lane, const BoundStep &s) { return walk(s.dst_first, s.stride, s.modulus, lane.iter); }
+int32_t src_chunk(const Lane &lane, const BoundStep &s) {
+  return walk(s.src_first, s.stride, s.modulus, lane.iter);
+}
+int32_t dst_chunk(const Lane &lane, const BoundStep &s) {
+  return walk(s.dst_first, s.stride, s.modulus, lane.iter);
+}
 
-tutti_copy_fn copy_fn(tutti_kernel k) { return reinterpret_cast<tutti_copy_fn>(k); }
-tutti_reduce_fn reduce_fn(tutti_kernel k) { return reinterpret_cast<tutti_reduce_fn>(k); }
-tutti_reduce2_fn reduce2_fn(tutti_kernel k) { return reinterpret_cast<tutti_reduce2_fn>(k); }
-tutti_reduce_n_fn reduce_n_fn(tutti_kernel k) { return reinterpret_cast<tutti_reduce_n_fn>(k); }
+tutti_copy_fn copy_fn(tutti_kernel k) {
+  return reinterpret_cast<tutti_copy_fn>(k);
+}
+tutti_reduce_fn reduce_fn(tutti_kernel k) {
+  return reinterpret_cast<tutti_reduce_fn>(k);
+}
+tutti_reduce2_fn reduce2_fn(tutti_kernel k) {
+  return reinterpret_cast<tutti_reduce2_fn>(k);
+}
+tutti_reduce_n_fn reduce_n_fn(tutti_kernel k) {
+  return reinterpret_cast<tutti_reduce_n_fn>(k);
+}
 
 int send(Lane &lane, const BoundStep &s, Frame &f) {
   const int32_t chunk = src_chunk(lane, s);
@@ -35,7 +48,8 @@ int recv(Lane &lane, const BoundStep &s, Frame &f) {
   Ring &r = *s.recv->ring;
   uint8_t *slot = slot_at(r);
   const int ready = ring_ready(r, slot, signature_of(lane, f, *s.recv, s.dst_buf, chunk));
-  if (ready <= 0) [[unlikely]] return ready == 0 ? 0 : fault_mismatch(f, *s.recv, r);
+  if (ready <= 0) [[unlikely]]
+    return ready == 0 ? 0 : fault_mismatch(f, *s.recv, r);
   copy_fn(s.kernel)(d.at, slot + payload_offset(static_cast<uint64_t>(d.bytes)), static_cast<uint64_t>(d.bytes));
   ring_consume(r);
   return 1;
@@ -121,7 +135,8 @@ int reduce_n(Lane &lane, const BoundStep &s, Frame &f) {
   for (auto k = static_cast<uint32_t>(lane.done); k < s.recv_count; k++) {
     const BoundLink &link = s.recv[k];
     const int ready = ring_ready(*link.ring, slot_at(*link.ring), signature_of(lane, f, link, buf, chunk));
-    if (ready > 0) [[likely]] continue;
+    if (ready > 0) [[likely]]
+      continue;
     lane.done = k;
     return ready == 0 ? 0 : fault_mismatch(f, link, *link.ring);
   }
@@ -142,7 +157,7 @@ int reduce_n(Lane &lane, const BoundStep &s, Frame &f) {
 
 } // namespace
 
-const HandlerSet kCounterHandlers{send, recv, recv_reduce, recv_reduce_send<false>, recv_reduce_send<true>, recv_send<false>,
-                                  recv_send<true>, reduce_n};
+const HandlerSet kCounterHandlers{
+    send, recv, recv_reduce, recv_reduce_send<false>, recv_reduce_send<true>, recv_send<false>, recv_send<true>, reduce_n};
 
 } // namespace tutti

@@ -4,19 +4,25 @@
 namespace tutti {
 namespace {
 
-int32_t src_chunk(const Lane &lane, const BoundStep &s) { return walk(s.src_first, s.stride, s.modulus, lane.iter); }
-int32_t dst_chunk(const Lane &lane, const BoundStep &s) { return walk(s.dst_first, s.stride, s.modulus, lane.iter); }
+int32_t src_chunk(const Lane &lane, const BoundStep &s) {
+  return walk(s.src_first, s.stride, s.modulus, lane.iter);
+}
+int32_t dst_chunk(const Lane &lane, const BoundStep &s) {
+  return walk(s.dst_first, s.stride, s.modulus, lane.iter);
+}
 
 uint64_t word_of(const Lane &lane, const Frame &f, const BoundLink &link, uint32_t buf, int32_t chunk) {
   uint32_t sig = f.signature ^ link.fingerprint;
-  if (f.keyed) [[unlikely]] sig ^= keyed_signature(lane, f, buf, chunk, 1);
+  if (f.keyed) [[unlikely]]
+    sig ^= keyed_signature(lane, f, buf, chunk, 1);
   return slot_word(link.ring->seq + 1, sig);
 }
 
 // Nothing came: it may be because the peer runs another operation.
 int missing(Frame &f, const BoundLink &link, uint64_t want) {
   const uint64_t got = load_acquire(slot_at(*link.ring) + f.bound->selection.proto.table->flag_offset);
-  if (uint32_t(got) == uint32_t(want) && got != want && got != 0) [[unlikely]] return fault_mismatch(f, link, *link.ring);
+  if (uint32_t(got) == uint32_t(want) && got != want && got != 0) [[unlikely]]
+    return fault_mismatch(f, link, *link.ring);
   return 0;
 }
 

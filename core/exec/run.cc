@@ -83,7 +83,8 @@ void EngineImpl::place(Bound &b, const OpArgs &args) {
     place_buffer(&b.geo[2 * g], args.in_shape, b.pieces_in, b.groups, g, in);
     place_buffer(&b.geo[2 * g + 1], args.out_shape, b.pieces_out, b.groups, g, out);
   }
-  const uint64_t longest = std::max(largest_chunk(args.in_shape, b.pieces_in, b.groups), largest_chunk(args.out_shape, b.pieces_out, b.groups));
+  const uint64_t longest =
+      std::max(largest_chunk(args.in_shape, b.pieces_in, b.groups), largest_chunk(args.out_shape, b.pieces_out, b.groups));
   slices_ = (longest + b.selection.slot_bytes - 1) / b.selection.slot_bytes;
   b.last_in = regular ? args.in_shape.block_bytes : ~0ull;
   b.last_out = regular ? args.out_shape.block_bytes : ~0ull;
@@ -153,7 +154,8 @@ EngineImpl::Drive EngineImpl::run_single(Bound &b, uint32_t polls) {
 bool EngineImpl::may_start(const Bound &b, const Lane &lane) const {
   if (lane.slice >= b.window) {
     for (const Lane &other : b.lanes)
-      if (other.group == lane.group && !other.finished && lane.slice - std::min(lane.slice, other.slice) >= b.window) return false;
+      if (other.group == lane.group && !other.finished && lane.slice - std::min(lane.slice, other.slice) >= b.window)
+        return false;
   }
   for (const tutti_dep &d : lane.steps[lane.pc].cold->deps) {
     const Lane &other = b.lanes[d.lane];
@@ -229,9 +231,8 @@ void EngineImpl::complete() {
 
 bool EngineImpl::dependencies_met(const Queued &op) const {
   // A failed engine never completes anything: its error is shown there, and the peers of this one should not suffer.
-  return std::all_of(op.after.begin(), op.after.end(), [](const Dependency &d) {
-    return !d.engine || d.engine->completed() >= d.seq || d.engine->failed();
-  });
+  return std::all_of(op.after.begin(), op.after.end(),
+                     [](const Dependency &d) { return !d.engine || d.engine->completed() >= d.seq || d.engine->failed(); });
 }
 
 bool EngineImpl::drive_round(uint32_t polls) {
@@ -254,8 +255,10 @@ bool EngineImpl::drive_round(uint32_t polls) {
       any = true;
       continue;
     }
-    if (d == Drive::failed) explain_fault();
-    else if (!moved_) on_blocked();
+    if (d == Drive::failed)
+      explain_fault();
+    else if (!moved_)
+      on_blocked();
     return any;
   }
   return any;

@@ -12,7 +12,11 @@ namespace {
 
 // Blocks of this process that may be opened by id; guards against a peer that is already gone.
 struct LocalBlocks {
-  struct Entry { uint8_t *data; uint64_t bytes; uint32_t refs; };
+  struct Entry {
+    uint8_t *data;
+    uint64_t bytes;
+    uint32_t refs;
+  };
   std::mutex mutex; // guards the members below
   std::map<uint64_t, Entry> entries;
   uint64_t next = 1;
@@ -28,7 +32,8 @@ Status MemoryBudget::take(uint64_t bytes, const std::string &what) {
   uint64_t used = used_.load(std::memory_order_relaxed);
   do {
     if (cap_ && (bytes > cap_ || used > cap_ - bytes))
-      return fail(Code::system, "{} needs {} bytes, but {} of the cap of {} bytes (memory.cap) are in use", what, bytes, used, cap_)
+      return fail(Code::system, "{} needs {} bytes, but {} of the cap of {} bytes (memory.cap) are in use", what, bytes, used,
+                  cap_)
           .phase("connect")
           .hint("raise memory.cap or use fewer channels or smaller slots");
   } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
@@ -66,8 +71,11 @@ Result<Block> Block::create_shared(uint64_t bytes, UniqueFd *fd) {
   UniqueFd mem(::memfd_create("tutti-link", MFD_CLOEXEC));
   if (!mem) {
     const int err = errno;
-    const char *hint = err == EMFILE || err == ENFILE ? "raise ulimit -n" : "set TUTTI_SHM_DISABLE=1 to use the network instead";
-    return fail_errno(err, fmt::format("cannot create shared memory of {} bytes: memfd_create", bytes)).phase("connect").hint(hint);
+    const char *hint =
+        err == EMFILE || err == ENFILE ? "raise ulimit -n" : "set TUTTI_SHM_DISABLE=1 to use the network instead";
+    return fail_errno(err, fmt::format("cannot create shared memory of {} bytes: memfd_create", bytes))
+        .phase("connect")
+        .hint(hint);
   }
   if (::ftruncate(mem.get(), static_cast<off_t>(bytes)) != 0)
     return fail_errno(errno, fmt::format("cannot size shared memory to {} bytes: ftruncate", bytes)).phase("connect");
@@ -84,7 +92,8 @@ Result<Block> Block::map_shared(int fd, uint64_t bytes) {
   if (::fstat(fd, &st) != 0 || static_cast<uint64_t>(st.st_size) < bytes)
     return fail(Code::remote, "shared memory of a peer has {} bytes, {} were announced", st.st_size, bytes).phase("connect");
   void *p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-  if (p == MAP_FAILED) return fail_errno(errno, fmt::format("cannot map {} bytes of shared memory: mmap", bytes)).phase("connect");
+  if (p == MAP_FAILED)
+    return fail_errno(errno, fmt::format("cannot map {} bytes of shared memory: mmap", bytes)).phase("connect");
   Block b;
   b.data_ = static_cast<uint8_t *>(p);
   b.bytes_ = bytes;

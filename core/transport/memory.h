@@ -26,10 +26,13 @@ class Block {
 public:
   Block() = default;
   Block(Block &&o) noexcept { swap(o); }
-  Block &operator=(Block &&o) noexcept { swap(o); return *this; }
+  Block &operator=(Block &&o) noexcept {
+    swap(o);
+    return *this;
+  }
   ~Block() { reset(); }
   static Result<Block> create_local(uint64_t bytes);
-  static Result<Block> open_local(uint64_t id);             // of a block that lives in this process
+  static Result<Block> open_local(uint64_t id);                     // of a block that lives in this process
   static Result<Block> create_shared(uint64_t bytes, UniqueFd *fd); // memfd; fd stays open until it was handed over
   static Result<Block> map_shared(int fd, uint64_t bytes);
   uint8_t *data() const { return data_; }
@@ -38,7 +41,11 @@ public:
   void reset();
 
 private:
-  void swap(Block &o) { std::swap(data_, o.data_); std::swap(bytes_, o.bytes_); std::swap(id_, o.id_); }
+  void swap(Block &o) {
+    std::swap(data_, o.data_);
+    std::swap(bytes_, o.bytes_);
+    std::swap(id_, o.id_);
+  }
   uint8_t *data_ = nullptr;
   uint64_t bytes_ = 0, id_ = 0; // id 0 = a mapping
 };

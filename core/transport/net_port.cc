@@ -8,7 +8,9 @@ namespace {
 
 constexpr uint32_t kBatch = 32; // completions per look
 
-uint64_t message_tag(const RingCold &r) { return uint64_t(r.conn) << 32 | r.geometry.slot_bytes; }
+uint64_t message_tag(const RingCold &r) {
+  return uint64_t(r.conn) << 32 | r.geometry.slot_bytes;
+}
 
 } // namespace
 
@@ -26,7 +28,8 @@ Result<std::unique_ptr<NetPort>> NetPort::create(Transport &transport, Iface<tut
   for (uint32_t i = 0; i < count; i++) { // the plugin's order, but a device that reaches other hosts first
     tutti_net_dev dev{};
     dev.struct_size = sizeof dev;
-    if (const tutti_status s = t.device_info(state, i, &dev); s < 0) return plugin_error(*net.plugin, s, "asking about a device");
+    if (const tutti_status s = t.device_info(state, i, &dev); s < 0)
+      return plugin_error(*net.plugin, s, "asking about a device");
     const bool better = i > 0 && (port->device_.flags & TUTTI_NET_LOOPBACK) && !(dev.flags & TUTTI_NET_LOOPBACK);
     if (i > 0 && !better) continue;
     port->device_ = dev;
@@ -44,7 +47,9 @@ Result<std::unique_ptr<NetPort>> NetPort::create(Transport &transport, Iface<tut
   return port;
 }
 
-NetPort::~NetPort() { close(); }
+NetPort::~NetPort() {
+  close();
+}
 
 void NetPort::close() {
   if (!ctx_) return;
@@ -56,7 +61,8 @@ void NetPort::close() {
     link->listener = nullptr;
   }
   tutti_net_completion done[kBatch];
-  while (t.progress(ctx_, done, kBatch) == static_cast<int32_t>(kBatch)) {}
+  while (t.progress(ctx_, done, kBatch) == static_cast<int32_t>(kBatch)) {
+  }
   for (const auto &link : links_)
     for (NetRequest &r : link->requests)
       if (r.mr) t.mr_release(std::exchange(r.mr, nullptr));
@@ -75,8 +81,8 @@ void NetPort::fault(int peer, tutti_status status, std::string_view doing) {
 
 Status NetPort::prepare(RingCold &ring) {
   if (ring.geometry.slot_bytes > device_.max_message_bytes)
-    return fail(Code::invalid_argument, "slots of {} bytes are larger than a message of {} can be ({} bytes)", ring.geometry.slot_bytes,
-                device_.name, device_.max_message_bytes)
+    return fail(Code::invalid_argument, "slots of {} bytes are larger than a message of {} can be ({} bytes)",
+                ring.geometry.slot_bytes, device_.name, device_.max_message_bytes)
         .peer(ring.peer)
         .phase("connect");
   auto link = std::make_unique<NetLink>();
@@ -192,17 +198,22 @@ void NetPort::complete(const tutti_net_completion &c) {
   r.home = false;
   r.complete = true;
   r.bytes = c.bytes;
-  if (c.status == TUTTI_ERR_TRUNCATED) r.truncated = true;
+  if (c.status == TUTTI_ERR_TRUNCATED)
+    r.truncated = true;
   else if (c.status < 0 && c.status != TUTTI_ERR_CANCELLED)
-    fault(link.ring->peer, c.status, fmt::format("{} rank {}", link.ring->sending ? "sending to" : "receiving from", link.ring->peer));
+    fault(link.ring->peer, c.status,
+          fmt::format("{} rank {}", link.ring->sending ? "sending to" : "receiving from", link.ring->peer));
   if (link.ring->sending) r.busy = false;
 }
 
 // Memory for header and payload, once per request.
 bool NetPort::stage(NetLink &link, NetRequest &r, uint64_t bytes) {
   if (r.staged.size() >= sizeof(NetHeader) + bytes) return true;
-  const uint64_t want = sizeof(NetHeader) + (bytes <= kStagedBytes ? std::min<uint64_t>(kStagedBytes, link.ring->geometry.slot_bytes) : link.ring->geometry.slot_bytes);
-  if (Status s = transport_.budget().take(want - r.staged.size(), fmt::format("staging for rank {}", link.ring->peer)); !s.ok()) {
+  const uint64_t want =
+      sizeof(NetHeader) + (bytes <= kStagedBytes ? std::min<uint64_t>(kStagedBytes, link.ring->geometry.slot_bytes)
+                                                 : link.ring->geometry.slot_bytes);
+  if (Status s = transport_.budget().take(want - r.staged.size(), fmt::format("staging for rank {}", link.ring->peer));
+      !s.ok()) {
     broken_ = true;
     transport_.report(s.error());
     return false;
@@ -279,7 +290,8 @@ bool NetPort::post_recv(NetLink &link, uint64_t bytes, void *home) {
   if (!stage(link, r, r.home ? 0 : bytes)) return false;
   r.payload = r.home ? static_cast<uint8_t *>(home) : r.staged.data() + sizeof(NetHeader);
   const uint64_t tag = message_tag(*link.ring);
-  tutti_net_buf buf[2] = {{r.staged.data(), sizeof(NetHeader), r.mr, tag}, {const_cast<uint8_t *>(r.payload), bytes, r.home ? nullptr : r.mr, tag}};
+  tutti_net_buf buf[2] = {{r.staged.data(), sizeof(NetHeader), r.mr, tag},
+                          {const_cast<uint8_t *>(r.payload), bytes, r.home ? nullptr : r.mr, tag}};
   const uint32_t n = bytes <= kStagedBytes ? 1 : 2;
   if (n == 1) buf[0].bytes += bytes;
   r.complete = r.truncated = false;
@@ -314,7 +326,9 @@ void NetPort::consume(Ring &ring) {
   ring.seq++;
 }
 
-bool NetPort::arrived(const Ring &ring) const { return ring.net->requests[0].posted && ring.net->requests[0].complete; }
+bool NetPort::arrived(const Ring &ring) const {
+  return ring.net->requests[0].posted && ring.net->requests[0].complete;
+}
 
 std::string NetPort::describe(int peer) const {
   std::lock_guard lock(mutex_);

@@ -1,9 +1,9 @@
-// tutti/core/transport/net_port.h: slots as messages of a net plugin. One context per engine; all calls are made by its owner, but
-// for those marked [any].
+// tutti/core/transport/net_port.h: slots as messages of a net plugin. One context per engine; all calls are made by its owner,
+// but for those marked [any].
 //
-// A message is a 16-byte header (word, length) and the payload: together in one staged buffer up to kStagedBytes, as two buffers of
-// one call above, then straight from and to user memory where the plan's liveness allows it. The payload is plain bytes whatever the
-// protocol: a net slot is looked at only after its completion.
+// A message is a 16-byte header (word, length) and the payload: together in one staged buffer up to kStagedBytes, as two
+// buffers of one call above, then straight from and to user memory where the plan's liveness allows it. The payload is plain
+// bytes whatever the protocol: a net slot is looked at only after its completion.
 #pragma once
 #include "transport/transport.h"
 #include <array>
@@ -36,9 +36,9 @@ public:
   tutti_net_ep *ep = nullptr;
   tutti_net_listener *listener = nullptr;
   bool ready = false;
-  Bytes address; // of the peer's listener; set before RingCold::state becomes granted
+  Bytes address;                    // of the peer's listener; set before RingCold::state becomes granted
   std::vector<NetRequest> requests; // send: depth of them, message k in k % depth; receive: one
-  uint64_t unposted = 0; // send: sequence number of the first message that the device has not taken
+  uint64_t unposted = 0;            // send: sequence number of the first message that the device has not taken
 };
 
 class NetPort {
@@ -47,17 +47,17 @@ public:
   ~NetPort();
   void close();
 
-  Status prepare(RingCold &ring);                                        // makes the link's local part; no call to the plugin [binder]
-  bool connect(RingCold &ring);                                          // a step; true when messages can be sent
-  void ask_listen(RingCold &ring);                                       // the peer wants this receive link [any]
-  void set_address(RingCold &ring, std::span<const std::byte> address);  // of the peer's listener [any, once]
-  bool progress();                                                       // true when something moved
+  Status prepare(RingCold &ring);  // makes the link's local part; no call to the plugin [binder]
+  bool connect(RingCold &ring);    // a step; true when messages can be sent
+  void ask_listen(RingCold &ring); // the peer wants this receive link [any]
+  void set_address(RingCold &ring, std::span<const std::byte> address); // of the peer's listener [any, once]
+  bool progress();                                                      // true when something moved
 
   bool can_send(Ring &ring);
   // After can_send(). home: `data` stays as it is until home_pending() is 0 again.
   void send(Ring &ring, const void *data, uint64_t bytes, uint32_t signature, bool home);
-  // Receives the next message, of `bytes`: into `home` if set, else staged. 1 it is at *payload, 0 not yet, -1 it is not what was
-  // expected: *got is its signature.
+  // Receives the next message, of `bytes`: into `home` if set, else staged. 1 it is at *payload, 0 not yet, -1 it is not what
+  // was expected: *got is its signature.
   int receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home, const uint8_t **payload, uint32_t *got);
   void consume(Ring &ring);
   bool arrived(const Ring &ring) const;

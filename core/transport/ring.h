@@ -1,7 +1,7 @@
 // tutti/core/transport/ring.h: one end of a FIFO of slots, as the executor uses it. Everything here is touched per message.
 //
-// Memory of a ring (the receiver's): a header, then the credit line (how many messages the reader has consumed), then `depth` slots.
-// A slot is a 64-byte first line whose last 8 bytes are the word `sequence | signature << 32`; see plugin/proto.h.
+// Memory of a ring (the receiver's): a header, then the credit line (how many messages the reader has consumed), then `depth`
+// slots. A slot is a 64-byte first line whose last 8 bytes are the word `sequence | signature << 32`; see plugin/proto.h.
 #pragma once
 #include "tutti/plugin/proto.h"
 #include <atomic>
@@ -20,8 +20,8 @@ constexpr uint32_t kSlotsOffset = 256;
 
 // What both ends must agree on; rings of different geometry are different FIFOs.
 struct Geometry {
-  uint32_t slot_bytes = 0; // payload
-  uint32_t depth = 0;      // power of two
+  uint32_t slot_bytes = 0;                    // payload
+  uint32_t depth = 0;                         // power of two
   uint32_t line_bytes = 1, payload_bytes = 1; // of the protocol; 1/1 for COUNTER
   uint32_t word_offset = kWordOffset;         // of the word in the slot
   bool operator==(const Geometry &) const = default;
@@ -36,30 +36,41 @@ struct Geometry {
 
 // One end. The owner of the engine is the only one who touches it.
 struct alignas(64) Ring {
-  uint8_t *base = nullptr;      // slot 0
-  uint64_t seq = 0;             // messages sent or consumed so far
-  uint64_t credit = 0;          // sender: messages known to be consumed
+  uint8_t *base = nullptr; // slot 0
+  uint64_t seq = 0;        // messages sent or consumed so far
+  uint64_t credit = 0;     // sender: messages known to be consumed
   uint64_t *credit_line = nullptr;
-  uint32_t mask = 0;            // depth - 1
-  uint32_t depth = 0;           // 0 while a send ring is not connected, so that the credit check fails
+  uint32_t mask = 0;  // depth - 1
+  uint32_t depth = 0; // 0 while a send ring is not connected, so that the credit check fails
   uint32_t stride = 0;
-  uint32_t credit_mask = 0;     // reader: writes credit when (seq & credit_mask) == 0
+  uint32_t credit_mask = 0; // reader: writes credit when (seq & credit_mask) == 0
   RingCold *cold = nullptr;
-  NetLink *net = nullptr;       // set for net links: then no memory ring
+  NetLink *net = nullptr; // set for net links: then no memory ring
 };
 static_assert(sizeof(Ring) == 64);
 
-inline uint64_t slot_word(uint64_t seq, uint32_t signature) { return uint64_t(signature) << 32 | uint32_t(seq); }
-inline uint64_t load_acquire(const void *p) { return __atomic_load_n(static_cast<const uint64_t *>(p), __ATOMIC_ACQUIRE); }
-inline void store_release(void *p, uint64_t v) { __atomic_store_n(static_cast<uint64_t *>(p), v, __ATOMIC_RELEASE); }
+inline uint64_t slot_word(uint64_t seq, uint32_t signature) {
+  return uint64_t(signature) << 32 | uint32_t(seq);
+}
+inline uint64_t load_acquire(const void *p) {
+  return __atomic_load_n(static_cast<const uint64_t *>(p), __ATOMIC_ACQUIRE);
+}
+inline void store_release(void *p, uint64_t v) {
+  __atomic_store_n(static_cast<uint64_t *>(p), v, __ATOMIC_RELEASE);
+}
 
-inline uint8_t *slot_at(const Ring &r) { return r.base + uint64_t(uint32_t(r.seq) & r.mask) * r.stride; }
-inline uint32_t payload_offset(uint64_t bytes) { return bytes <= kInlineBytes ? 0 : kSlotHeader; }
+inline uint8_t *slot_at(const Ring &r) {
+  return r.base + uint64_t(uint32_t(r.seq) & r.mask) * r.stride;
+}
+inline uint32_t payload_offset(uint64_t bytes) {
+  return bytes <= kInlineBytes ? 0 : kSlotHeader;
+}
 
 bool ring_credit_slow(Ring &ring); // reads the credit line, or connects
 
 inline bool ring_can_send(Ring &r) {
-  if (r.seq - r.credit < r.depth) [[likely]] return true;
+  if (r.seq - r.credit < r.depth) [[likely]]
+    return true;
   return ring_credit_slow(r);
 }
 inline void ring_publish(Ring &r, uint8_t *slot, uint32_t signature) {
@@ -73,7 +84,8 @@ inline void ring_consume(Ring &r) {
 // 1 the message is there, 0 not yet, -1 a message of another operation is there.
 inline int ring_ready(const Ring &r, uint8_t *slot, uint32_t signature) {
   const uint64_t got = load_acquire(slot + kWordOffset), want = slot_word(r.seq + 1, signature);
-  if (got == want) [[likely]] return 1;
+  if (got == want) [[likely]]
+    return 1;
   return uint32_t(got) == uint32_t(want) && got != 0 ? -1 : 0;
 }
 

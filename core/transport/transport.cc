@@ -84,12 +84,14 @@ Bytes Transport::local_info() const {
 
 Status Transport::set_peers(std::span<const Bytes> infos) {
   const int n = bootstrap_.nranks(), me = bootstrap_.rank();
-  if (infos.size() != static_cast<size_t>(n)) return fail(Code::internal, "set_peers got {} infos for {} ranks", infos.size(), n);
+  if (infos.size() != static_cast<size_t>(n))
+    return fail(Code::internal, "set_peers got {} infos for {} ranks", infos.size(), n);
   classes_.assign(static_cast<size_t>(n), LinkClass::local);
   for (int r = 0; r < n; r++) {
     LocalInfo info{};
     const Bytes &data = infos[static_cast<size_t>(r)];
-    if (data.size() < sizeof info) return fail(Code::remote, "rank {} sent {} bytes of link information", r, data.size()).peer(r);
+    if (data.size() < sizeof info)
+      return fail(Code::remote, "rank {} sent {} bytes of link information", r, data.size()).peer(r);
     std::memcpy(&info, data.data(), sizeof info);
     const PeerInfo &a = bootstrap_.peer(me), &b = bootstrap_.peer(r);
     LinkClass c = LinkClass::net;
@@ -97,8 +99,9 @@ Status Transport::set_peers(std::span<const Bytes> infos) {
     if (a.process != b.process && a.host == b.host && shm_ && info.shm) c = LinkClass::shm;
     if (c == LinkClass::net && (!net_ || !info.net)) {
       const bool same = a.host == b.host;
-      return fail(Code::invalid_usage, "rank {} ({}) can be reached only over a network, and rank {} has no usable network plugin", r,
-                  b.hostname, net_ ? r : me)
+      return fail(Code::invalid_usage,
+                  "rank {} ({}) can be reached only over a network, and rank {} has no usable network plugin", r, b.hostname,
+                  net_ ? r : me)
           .peer(r)
           .phase("connect")
           .hint(same ? "shared memory is off (TUTTI_SHM_DISABLE); switch it on or select a network with TUTTI_NET"
@@ -112,9 +115,12 @@ Status Transport::set_peers(std::span<const Bytes> infos) {
 
 std::string Transport::describe(int peer) const {
   switch (link_class(peer)) {
-  case LinkClass::local: return "local";
-  case LinkClass::shm: return "shm";
-  case LinkClass::net: return net_->describe(peer);
+  case LinkClass::local:
+    return "local";
+  case LinkClass::shm:
+    return "shm";
+  case LinkClass::net:
+    return net_->describe(peer);
   }
   return "";
 }
@@ -148,9 +154,8 @@ Result<Ring *> Transport::ring(int peer, uint16_t conn, bool sending, const Geom
     std::lock_guard lock(mutex_);
     rings_[key] = std::move(cold);
     if (!sending)
-      asked = std::erase_if(wanted_, [&](const Wanted &w) {
-        return w.peer == peer && w.conn == conn && w.geometry == geometry;
-      }) != 0;
+      asked = std::erase_if(wanted_,
+                            [&](const Wanted &w) { return w.peer == peer && w.conn == conn && w.geometry == geometry; }) != 0;
   }
   if (asked) TUTTI_TRY(grant(*made));
   return &made->ring;
@@ -173,9 +178,8 @@ Status Transport::make_receive(RingCold &ring) {
 bool Transport::peer_went_elsewhere(const Ring &ring) {
   const RingCold &mine = *ring.cold;
   std::lock_guard lock(mutex_);
-  bool other = std::any_of(wanted_.begin(), wanted_.end(), [&](const Wanted &w) {
-    return w.peer == mine.peer && w.conn == mine.conn;
-  });
+  bool other =
+      std::any_of(wanted_.begin(), wanted_.end(), [&](const Wanted &w) { return w.peer == mine.peer && w.conn == mine.conn; });
   const auto from = rings_.lower_bound(Key{mine.peer, mine.conn, false, 0, 0, 0, 0});
   for (auto it = from; !other && it != rings_.end(); ++it) {
     const RingCold &c = *it->second;
@@ -185,8 +189,7 @@ bool Transport::peer_went_elsewhere(const Ring &ring) {
   }
   if (!other) return false;
   // The peer writes all messages of one operation before it turns to the next ring, so what is missing now will never come.
-  return mine.ring.net ? !net_->arrived(mine.ring)
-                       : !word_arrived(mine);
+  return mine.ring.net ? !net_->arrived(mine.ring) : !word_arrived(mine);
 }
 
 bool Transport::connect(RingCold &ring) {
@@ -205,8 +208,10 @@ bool Transport::connect(RingCold &ring) {
     install(ring, ring.block.data());
     ring.state.store(3, std::memory_order_relaxed);
     return true;
-  case 3: return true;
-  default: return false;
+  case 3:
+    return true;
+  default:
+    return false;
   }
 }
 
@@ -231,8 +236,10 @@ void Transport::on_request(int from, uint16_t conn, const Geometry &geometry) {
   {
     std::lock_guard lock(mutex_);
     const auto it = rings_.find(key_of(from, conn, false, geometry));
-    if (it == rings_.end()) wanted_.push_back({from, conn, geometry});
-    else ring = it->second.get();
+    if (it == rings_.end())
+      wanted_.push_back({from, conn, geometry});
+    else
+      ring = it->second.get();
   }
   if (!ring) return;
   if (Status s = grant(*ring); !s.ok()) report(s.error());

@@ -1,7 +1,8 @@
-// tutti/core/transport/transport.h: the links of one communicator: creates rings, connects them, knows what each peer is reached by.
+// tutti/core/transport/transport.h: the links of one communicator: creates rings, connects them, knows what each peer is
+// reached by.
 //
-// The receiver owns a ring and creates it when a plan is bound. The sender asks for it with a message when it first needs it; the
-// receiver's service thread answers at once, or as soon as a plan with that ring is bound. Nobody waits inside bind().
+// The receiver owns a ring and creates it when a plan is bound. The sender asks for it with a message when it first needs it;
+// the receiver's service thread answers at once, or as soon as a plan with that ring is bound. Nobody waits inside bind().
 #pragma once
 #include "bootstrap/bootstrap.h"
 #include "config/config.h"
@@ -70,7 +71,11 @@ public:
 
 private:
   using Key = std::tuple<int, uint16_t, bool, uint32_t, uint32_t, uint32_t, uint32_t>;
-  struct Wanted { int peer; uint16_t conn; Geometry geometry; };
+  struct Wanted {
+    int peer;
+    uint16_t conn;
+    Geometry geometry;
+  };
 
   Transport(Bootstrap &bootstrap, std::shared_ptr<const Config> config, OnError on_error);
   static Key key_of(int peer, uint16_t conn, bool sending, const Geometry &g);

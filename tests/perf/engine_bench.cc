@@ -1,4 +1,5 @@
-// Two processes, all_reduce of float by the engine alone: no communicator above it. Medians of the slower rank, in microseconds.
+// Two processes, all_reduce of float by the engine alone: no communicator above it. Medians of the slower rank, in
+// microseconds.
 //   engine_bench [bytes ...]
 #include "../unit/exec/world.h"
 #include <algorithm>
@@ -20,7 +21,8 @@ Choice choose(uint64_t bytes) {
   if (bytes <= 8192) return {"direct", static_cast<uint32_t>(std::max<uint64_t>(64, bytes)), 64, 0, 0};
   if (bytes <= 65536) return {"direct", 32768, 32, 0, TUTTI_REQ_MANY_SLICES};
   if (bytes <= 4u << 20) return {"direct", 131072, 4, 0, TUTTI_REQ_MANY_SLICES};
-  return {"direct", bytes > (32u << 20) ? 262144u : 65536u, bytes > (32u << 20) ? 4u : 8u, TUTTI_CAND_NONTEMPORAL, TUTTI_REQ_MANY_SLICES};
+  return {"direct", bytes > (32u << 20) ? 262144u : 65536u, bytes > (32u << 20) ? 4u : 8u, TUTTI_CAND_NONTEMPORAL,
+          TUTTI_REQ_MANY_SLICES};
 }
 
 struct Shared {
@@ -31,7 +33,8 @@ struct Shared {
 void meet(Shared *s, uint64_t &round) {
   s->arrived.fetch_add(1);
   round += 2;
-  while (s->arrived.load() < round) {}
+  while (s->arrived.load() < round) {
+  }
 }
 
 int bench(int rank, Engine &e, Shared *s, const std::vector<uint64_t> &sizes) {
@@ -43,7 +46,8 @@ int bench(int rank, Engine &e, Shared *s, const std::vector<uint64_t> &sizes) {
     const auto bound = e.bind(plan, sel, TUTTI_DT_FLOAT32, TUTTI_RED_SUM);
     if (!bound.ok()) return 1;
     const uint64_t count = bytes / 4;
-    auto *in = static_cast<float *>(std::aligned_alloc(4096, bytes + 4096)), *out = static_cast<float *>(std::aligned_alloc(4096, bytes + 4096));
+    auto *in = static_cast<float *>(std::aligned_alloc(4096, bytes + 4096)),
+         *out = static_cast<float *>(std::aligned_alloc(4096, bytes + 4096));
     std::fill(in, in + count, 1.0f);
     std::fill(out, out + count, 0.0f);
     OpArgs a = args_of(*plan, in, out, count, TUTTI_DT_FLOAT32, 0, 1);

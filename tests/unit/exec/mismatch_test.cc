@@ -38,8 +38,10 @@ void disagree(const Call &a, const Call &b, const std::string &text_a, const std
   const auto begin = Clock::now();
   world.run([&](int r) {
     Status first = call(world.engine(r), Call{}, r, 2, 1);
-    if (!first.ok()) status[r] = first;
-    else status[r] = call(world.engine(r), r ? b : a, r, 2, 2);
+    if (!first.ok())
+      status[r] = first;
+    else
+      status[r] = call(world.engine(r), r ? b : a, r, 2, 2);
   });
   for (int r = 0; r < 2; r++) {
     REQUIRE(!status[r].ok());
@@ -119,13 +121,12 @@ TEST_CASE("fail() ends a wait at once, whichever thread calls it") {
 }
 
 TEST_CASE("the death of a process ends the others' operation with its rank") {
-  CHECK(forked(
-      3,
-      [](int rank, Engine &e) {
-        if (!call(e, Call{}, rank, 3, 1).ok()) return 1;
-        if (rank == 1) ::_exit(9);
-        const Status s = call(e, Call{}, rank, 3, 2);
-        return !s.ok() && s.error().message.find("rank 1") != std::string::npos ? 0 : 2;
-      },
-      nullptr, {1}));
+  CHECK(forked(3,
+               [](int rank, Engine &e) {
+                 if (!call(e, Call{}, rank, 3, 1).ok()) return 1;
+                 if (rank == 1) ::_exit(9);
+                 const Status s = call(e, Call{}, rank, 3, 2);
+                 return !s.ok() && s.error().message.find("rank 1") != std::string::npos ? 0 : 2;
+               },
+               nullptr, {1}));
 }

@@ -9,7 +9,9 @@ using namespace tutti::test;
 namespace {
 
 // Small integers, so that sums are exact in every type and order.
-float value(int rank, uint64_t i) { return static_cast<float>((i * 7 + static_cast<uint64_t>(rank) * 13) % 32); }
+float value(int rank, uint64_t i) {
+  return static_cast<float>((i * 7 + static_cast<uint64_t>(rank) * 13) % 32);
+}
 
 struct Case {
   std::string algo;
@@ -39,7 +41,8 @@ uint64_t run_case(const Case &c, int rank, Engine &engine, int times = 3) {
   }
   const uint64_t in_count = c.count * coll_in_blocks(c.coll, n), out_count = c.count * coll_out_blocks(c.coll, n);
   std::vector<unsigned char> in_store(in_count * 4 + 64), out_store(out_count * 4 + 64);
-  auto *in = reinterpret_cast<float *>(in_store.data() + c.offset), *out = reinterpret_cast<float *>(out_store.data() + c.offset);
+  auto *in = reinterpret_cast<float *>(in_store.data() + c.offset),
+       *out = reinterpret_cast<float *>(out_store.data() + c.offset);
   const auto put = [](float *p, uint64_t i, float v) { std::memcpy(reinterpret_cast<char *>(p) + 4 * i, &v, 4); };
   const auto get = [](const float *p, uint64_t i) {
     float v;
@@ -52,7 +55,8 @@ uint64_t run_case(const Case &c, int rank, Engine &engine, int times = 3) {
     if (c.in_place) source = out;
     if (c.in_place && c.coll == TUTTI_COLL_ALL_GATHER) source = out + c.count * static_cast<uint64_t>(rank);
     for (uint64_t i = 0; i < out_count; i++) put(out, i, -1);
-    for (uint64_t i = 0; i < in_count; i++) put(static_cast<float *>(const_cast<void *>(source)), i, value(rank, i + static_cast<uint64_t>(k)));
+    for (uint64_t i = 0; i < in_count; i++)
+      put(static_cast<float *>(const_cast<void *>(source)), i, value(rank, i + static_cast<uint64_t>(k)));
     OpArgs a = args_of(*plan, source, out, c.count, TUTTI_DT_FLOAT32, 0, static_cast<uint64_t>(k) + 1);
     a.in_place = c.in_place;
     Status s;
@@ -67,7 +71,8 @@ uint64_t run_case(const Case &c, int rank, Engine &engine, int times = 3) {
       return 2000000;
     }
     for (uint64_t i = 0; i < out_count; i++) {
-      const uint64_t block = i / std::max<uint64_t>(1, c.count), at = i % std::max<uint64_t>(1, c.count), shift = static_cast<uint64_t>(k);
+      const uint64_t block = i / std::max<uint64_t>(1, c.count), at = i % std::max<uint64_t>(1, c.count),
+                     shift = static_cast<uint64_t>(k);
       float want = 0;
       switch (c.coll) {
       case TUTTI_COLL_ALL_REDUCE:
@@ -76,14 +81,21 @@ uint64_t run_case(const Case &c, int rank, Engine &engine, int times = 3) {
       case TUTTI_COLL_REDUCE_SCATTER:
         for (int r = 0; r < c.n; r++) want += value(r, at + c.count * static_cast<uint64_t>(rank) + shift);
         break;
-      case TUTTI_COLL_ALL_GATHER: want = value(static_cast<int>(block), at + shift); break;
-      case TUTTI_COLL_ALL_TO_ALL: want = value(static_cast<int>(block), at + c.count * static_cast<uint64_t>(rank) + shift); break;
-      case TUTTI_COLL_BROADCAST: want = value(c.root, at + shift); break;
+      case TUTTI_COLL_ALL_GATHER:
+        want = value(static_cast<int>(block), at + shift);
+        break;
+      case TUTTI_COLL_ALL_TO_ALL:
+        want = value(static_cast<int>(block), at + c.count * static_cast<uint64_t>(rank) + shift);
+        break;
+      case TUTTI_COLL_BROADCAST:
+        want = value(c.root, at + shift);
+        break;
       case TUTTI_COLL_REDUCE:
         for (int r = 0; r < c.n; r++) want += value(r, at + shift);
         if (rank != c.root) want = get(out, i);
         break;
-      default: want = get(out, i);
+      default:
+        want = get(out, i);
       }
       wrong += get(out, i) != want;
     }

@@ -72,7 +72,8 @@ TEST_CASE("communicators used in different orders by different threads do not de
         for (int i = 0; i < comms; i++) {
           const int c = r ? comms - 1 - i : i;
           const auto cu = static_cast<size_t>(c);
-          const auto s = world.engine(r, c).enqueue(x[cu].bound, args_of(*x[cu].plan, in[cu].data(), out[cu].data(), 500, TUTTI_DT_INT32, 0, k));
+          const auto s = world.engine(r, c).enqueue(
+              x[cu].bound, args_of(*x[cu].plan, in[cu].data(), out[cu].data(), 500, TUTTI_DT_INT32, 0, k));
           ok &= s.ok();
           if (s.ok()) seq[cu] = *s;
         }
@@ -94,7 +95,8 @@ TEST_CASE("operations that nobody waits for complete, in order and after what th
     std::vector<int32_t> in(100, 1), mid(100), out(100);
     const auto first = world.engine(r, 0).enqueue(a.bound, args_of(*a.plan, in.data(), mid.data(), 100, TUTTI_DT_INT32, 0, 1));
     const Engine::Dependency after{&world.engine(r, 0), *first};
-    const auto second = world.engine(r, 1).enqueue(b.bound, args_of(*b.plan, mid.data(), out.data(), 100, TUTTI_DT_INT32, 0, 1), {&after, 1});
+    const auto second =
+        world.engine(r, 1).enqueue(b.bound, args_of(*b.plan, mid.data(), out.data(), 100, TUTTI_DT_INT32, 0, 1), {&after, 1});
     const auto until = Deadline::in(std::chrono::seconds(20));
     while (world.engine(r, 1).completed() < *second && !until.expired()) std::this_thread::yield();
     good += out[99] == 4;

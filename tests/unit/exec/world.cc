@@ -30,7 +30,9 @@ const Registry &registry() {
   return *r;
 }
 
-Iface<tutti_proto_v1> simple_proto() { return *registry().named<tutti_proto_v1>(TUTTI_PROTO, "simple"); }
+Iface<tutti_proto_v1> simple_proto() {
+  return *registry().named<tutti_proto_v1>(TUTTI_PROTO, "simple");
+}
 
 std::shared_ptr<const Plan> plan_of(std::string_view algo, const PlanRequest &request) {
   auto plan = build_plan(*registry().named<tutti_algo_v1>(TUTTI_ALGO, algo), request);
@@ -49,7 +51,9 @@ Threads::Threads(int count, std::shared_ptr<const Config> config, int comms, Ifa
     auto &row = engines.emplace_back();
     std::vector<Bytes> infos;
     for (int r = 0; r < n; r++) {
-      for (int q = 0; far && q < n; q++) world[static_cast<size_t>(r)]->peer_info(q).host = world[static_cast<size_t>(r)]->peer_info(q).process[1] = 100 + static_cast<uint64_t>(q);
+      for (int q = 0; far && q < n; q++)
+        world[static_cast<size_t>(r)]->peer_info(q).host = world[static_cast<size_t>(r)]->peer_info(q).process[1] =
+            100 + static_cast<uint64_t>(q);
       auto e = Engine::create(*world[static_cast<size_t>(r)], registry(), config, net);
       if (!e.ok()) std::abort();
       world[static_cast<size_t>(r)]->on_failure([p = e->get()](const Error &error) { p->fail(error); });
@@ -106,7 +110,8 @@ bool forked(int n, const std::function<int(int, Engine &)> &body, std::shared_pt
     ::waitpid(pids[static_cast<size_t>(r)], &status, 0);
     if (may_die.count(r)) continue;
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-      std::fprintf(stderr, "rank %d ended with %s %d\n", r, WIFEXITED(status) ? "exit" : "signal", WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+      std::fprintf(stderr, "rank %d ended with %s %d\n", r, WIFEXITED(status) ? "exit" : "signal",
+                   WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
       good = false;
     }
   }

@@ -32,11 +32,15 @@ public:
   uint64_t comm_id() const override { return 0x5e; }
   const PeerInfo &peer(int r) const override { return peers_[static_cast<size_t>(r)]; }
   PeerInfo &peer_info(int r) { return peers_[static_cast<size_t>(r)]; }
-  Result<std::vector<Bytes>> allgather(std::span<const std::byte>, Deadline, std::string_view) override { return fail(Code::internal, "not here"); }
+  Result<std::vector<Bytes>> allgather(std::span<const std::byte>, Deadline, std::string_view) override {
+    return fail(Code::internal, "not here");
+  }
   Status barrier(Deadline, std::string_view) override { return fail(Code::internal, "not here"); }
   Result<Message> recv(int, uint64_t, Deadline, std::string_view) override { return fail(Code::internal, "not here"); }
   bool try_recv(int, uint64_t, Message *) override { return false; }
-  Result<std::unique_ptr<Bootstrap>> split(int, int, std::shared_ptr<const Config>, Deadline) override { return fail(Code::internal, "not here"); }
+  Result<std::unique_ptr<Bootstrap>> split(int, int, std::shared_ptr<const Config>, Deadline) override {
+    return fail(Code::internal, "not here");
+  }
   void set_handler(MsgKind kind, std::function<void(Message)> fn) override {
     std::unique_lock lock(mutex_);
     quiet_.wait(lock, [&] { return running_ == 0 || inside_ == std::this_thread::get_id(); });
@@ -266,7 +270,8 @@ std::shared_ptr<const Plan> plan_of(std::string_view algo, const PlanRequest &re
 // n ranks as threads of this process, `comms` engines each. body(rank, engines) runs on one thread per rank.
 class Threads {
 public:
-  explicit Threads(int n, std::shared_ptr<const Config> config = nullptr, int comms = 1, Iface<tutti_net_v1> net = {}, bool far = false);
+  explicit Threads(int n, std::shared_ptr<const Config> config = nullptr, int comms = 1, Iface<tutti_net_v1> net = {},
+                   bool far = false);
   ~Threads() { engines.clear(); }
   void run(const std::function<void(int rank)> &body);
   Engine &engine(int rank, int comm = 0) { return *engines[static_cast<size_t>(comm)][static_cast<size_t>(rank)]; }
