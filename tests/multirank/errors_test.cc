@@ -25,6 +25,7 @@ tuttiResult_t sum(Rank &r, size_t count, tuttiDataType_t type = tuttiFloat32, tu
 }
 
 // Calls until one fails: at the latest when the peer's end is noticed.
+// The first call may be the one already: a rank can end while others still read what it sent.
 tuttiResult_t sum_until_error(Rank &r, size_t count) {
   for (;;)
     if (const tuttiResult_t e = sum(r, count); e != tuttiSuccess) return e;
@@ -85,8 +86,7 @@ TEST_CASE("ranks that disagree on the count over sockets both learn of both call
 }
 
 static void die_in_the_middle(Rank &r) {
-  EXPECT_OK(r, sum(r, 1000));
-  if (r.rank == 1) raise(SIGKILL);
+  if (r.rank == 1) EXPECT_OK(r, sum(r, 1000)), raise(SIGKILL);
   expect_death_of(r, 1, sum_until_error(r, 1000));
 }
 TEST_CASE("a rank killed between operations is named by the others") {
@@ -96,7 +96,6 @@ TEST_CASE("a rank killed between operations is named by the others") {
 TEST_CASE("a rank killed inside a long operation is named by the others") {
   CHECK(run_processes(3,
                       [](Rank &r) {
-                        EXPECT_OK(r, sum(r, 10));
                         std::thread killer;
                         if (r.rank == 2)
                           killer =
@@ -117,17 +116,17 @@ TEST_CASE("a rank killed before it joins is named by the others") {
 TEST_CASE("a rank killed while the others finalize is named by them") {
   CHECK(run_processes(3,
                       [](Rank &r) {
-                        EXPECT_OK(r, sum(r, 10));
-                        if (r.rank == 1) raise(SIGKILL);
-                        expect_death_of(r, 1, tuttiCommFinalize(r.comm));
+                        if (r.rank == 1) EXPECT_OK(r, sum(r, 10)), raise(SIGKILL);
+                        const tuttiResult_t e = sum(r, 10);
+                        expect_death_of(r, 1, e == tuttiSuccess ? tuttiCommFinalize(r.comm) : e);
                       },
                       {.may_die = {1}}) == 0);
 }
 
 TEST_CASE("abort returns within a second and ends the other ranks' operations") {
   CHECK(run_threads(3, [](Rank &r) {
-          EXPECT_OK(r, sum(r, 10));
           if (r.rank == 0) {
+            EXPECT_OK(r, sum(r, 10));
             const auto start = Clock::now();
             abandon(r);
             EXPECT(r, Clock::now() - start < std::chrono::seconds(1));
@@ -137,7 +136,6 @@ TEST_CASE("abort returns within a second and ends the other ranks' operations") 
 }
 TEST_CASE("abort from another thread ends a waiting call") {
   CHECK(run_threads(2, [](Rank &r) {
-          EXPECT_OK(r, sum(r, 10));
           if (r.rank == 1) {
             EXPECT(r, sum_until_error(r, 10) == tuttiRemoteError);
             return abandon(r);

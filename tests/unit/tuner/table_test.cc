@@ -1,0 +1,54 @@
+#include "table.h"
+#include "tutti/plugin/cxx/host.hpp"
+#include <doctest/doctest.h>
+
+using namespace tuner;
+
+static tutti_tune_query query(tutti_coll coll, uint64_t bytes, int nranks, uint32_t link) {
+  tutti_tune_query q{};
+  q.struct_size = sizeof q;
+  q.coll = coll;
+  q.bytes = bytes;
+  q.nranks = nranks;
+  q.transport = link;
+  return q;
+}
+static std::string refused(std::string_view text) {
+  try {
+    parse_table(text, "t.csv");
+  } catch (const tutti::plugin::Error &e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST_CASE("the built-in table answers every query with sane slots") {
+  const auto rules = parse_table(built_in_table(), "built-in");
+  for (tutti_coll c = 0; c < TUTTI_COLL_COUNT; c++)
+    for (uint64_t bytes = 1; bytes < uint64_t(1) << 47; bytes *= 2)
+      for (int n : {2, 8, 9, 64, 5000})
+        for (uint32_t link = 0; link < 3; link++) {
+          const auto q = query(c, bytes, n, link);
+          const bool answered = std::any_of(rules.begin(), rules.end(), [&](const Rule &r) { return r.fits(q); });
+          CHECK_MESSAGE((answered || c == TUTTI_COLL_BARRIER), c);
+        }
+}
+TEST_CASE("comments and blank lines are skipped, units are powers of 1024") {
+  const auto rules = parse_table("# nothing\n\n all_reduce|reduce, 64K, *, shm, ring/simple direct, 2, 1M, 4 # why\n", "t.csv");
+  REQUIRE(rules.size() == 1);
+  CHECK(rules[0].max_bytes == 65536);
+  CHECK(rules[0].slot_bytes == 1 << 20);
+  CHECK(rules[0].ways.size() == 2);
+  CHECK(rules[0].ways[0].proto == "simple");
+  CHECK(rules[0].fits(query(TUTTI_COLL_REDUCE, 65536, 9, TUTTI_LINK_CLASS_SHM)));
+  CHECK(!rules[0].fits(query(TUTTI_COLL_REDUCE, 65537, 9, TUTTI_LINK_CLASS_SHM)));
+  CHECK(!rules[0].fits(query(TUTTI_COLL_BROADCAST, 8, 9, TUTTI_LINK_CLASS_SHM)));
+  CHECK(!rules[0].fits(query(TUTTI_COLL_REDUCE, 8, 9, TUTTI_LINK_CLASS_NET)));
+}
+TEST_CASE("a bad rule is refused with its line, the value and what is allowed") {
+  CHECK(refused("\nall_reduce, *, *, *, ring, 1, 8K\n").find("t.csv:2: 7 columns") == 0);
+  CHECK(refused("nothing, *, *, *, ring, 1, 8K, 4").find("\"nothing\"") != std::string::npos);
+  CHECK(refused("*, *, *, *, ring, 1, 8K, 3").find("power of two") != std::string::npos);
+  CHECK(refused("*, 5X, *, *, ring, 1, 8K, 4").find("\"5X\"") != std::string::npos);
+  CHECK(refused("*, *, *, *, ring, 99, 8K, 4").find("1 to 64") != std::string::npos);
+}
