@@ -2,10 +2,13 @@
 #include "comm/communicator.h"
 #include "comm/stream.h"
 #include "log/log.h"
+#include <algorithm>
 #include <functional>
 
 namespace tutti {
 namespace {
+
+constexpr Nanos kFarewell = std::chrono::seconds(1);
 
 // Errors of the caller alone: nothing was started, so the communicator goes on.
 bool harmless(Code code) {
@@ -44,6 +47,9 @@ Status Communicator::finalize() {
   Bootstrap &b = *core_->bootstrap;
   TUTTI_TRY(b.barrier(Deadline::in(options_.config->duration("core.timeout")), "finalize"));
   b.expect_close();
+  // A rank that leaves at once may take along what it had to pass on for the first barrier. Nobody leaves the second before all
+  // have left the first, and from here on a neighbour that goes is no failure.
+  (void)b.barrier(Deadline::in(std::min<Nanos>(options_.config->duration("core.timeout"), kFarewell)), "leaving");
   State ready = State::ready;
   if (!state_.compare_exchange_strong(ready, State::finalized) && ready == State::working)
     state_.store(State::finalized, std::memory_order_release);

@@ -80,7 +80,7 @@ TEST_CASE("sixty-four threads start within three seconds and finish every operat
   CHECK(timely);
 }
 
-TEST_CASE("thirty-two processes finish every operation" * doctest::skip(!full())) {
+TEST_CASE("thirty-two processes finish every operation") {
   CHECK(run_processes(32,
                       [](Rank &r) {
                         for (Coll c : kAllColls) run_case(r, {c, tuttiInt32, tuttiSum, 100});
