@@ -28,7 +28,9 @@ struct Message {
 
 // Message kinds. `tag` below is kind << 56 | number.
 enum class MsgKind : uint8_t { internal = 0, user = 1, link = 2, diagnose = 3 };
-constexpr uint64_t make_tag(MsgKind kind, uint64_t number) { return uint64_t(kind) << 56 | (number & 0x00ff'ffff'ffff'ffffull); }
+constexpr uint64_t make_tag(MsgKind kind, uint64_t number) {
+  return uint64_t(kind) << 56 | (number & 0x00ff'ffff'ffff'ffffull);
+}
 
 // What every rank tells all others when it joins.
 struct PeerInfo {
@@ -41,13 +43,18 @@ struct PeerInfo {
 
 class Bootstrap {
 public:
-  // Starts a root in this process (owned by the service thread, ends after everybody joined or its deadline) and returns its id.
+  // Starts a root in this process (owned by the service thread, ends after everybody joined or its deadline) and returns its
+  // id.
   static Result<tuttiUniqueId> create_id(const Config &config);
   // Collective: check-in at the root, ring, exchange of PeerInfo. Errors name the ranks that are missing.
   static Result<std::unique_ptr<Bootstrap>> join(const tuttiUniqueId &id, int nranks, int rank,
                                                  std::shared_ptr<const Config> config, Deadline deadline);
   // Rank, size and id from the environment (tutti run, mpirun via PMIx, TUTTI_RANK + TUTTI_COMM_ID); see launch.h.
-  struct Launch { int rank = -1, nranks = 0, local_rank = -1, local_size = -1; tuttiUniqueId id{}; std::string source; };
+  struct Launch {
+    int rank = -1, nranks = 0, local_rank = -1, local_size = -1;
+    tuttiUniqueId id{};
+    std::string source;
+  };
   static Result<Launch> launch_from_env(const Config &config, Deadline deadline);
 
   virtual ~Bootstrap() = default; // says goodbye to neighbours; never waits
@@ -61,15 +68,15 @@ public:
   virtual Result<std::vector<Bytes>> allgather(std::span<const std::byte> mine, Deadline deadline, std::string_view what) = 0;
   virtual Status barrier(Deadline deadline, std::string_view what) = 0;
 
-  // Tagged messages [any thread]. send() queues and returns (bounded queue); a message to oneself or within the process takes no
-  // socket. fd (borrowed, duplicated) needs peer(to).host == peer(rank()).host.
+  // Tagged messages [any thread]. send() queues and returns (bounded queue); a message to oneself or within the process takes
+  // no socket. fd (borrowed, duplicated) needs peer(to).host == peer(rank()).host.
   virtual Status send(int to, uint64_t tag, std::span<const std::byte> data, int fd = -1) = 0;
   // The next message with this tag from this rank; unexpected ones wait in a bounded queue.
   virtual Result<Message> recv(int from, uint64_t tag, Deadline deadline, std::string_view what) = 0;
   // false when there is none yet; never blocks.
   virtual bool try_recv(int from, uint64_t tag, Message *out) = 0;
-  // All messages of a kind go to fn instead of the queue, on the service thread (or the sender's, within a process); fn must not
-  // block. Queued ones are delivered first. Empty fn: back to the queue; on return the old fn is not running.
+  // All messages of a kind go to fn instead of the queue, on the service thread (or the sender's, within a process); fn must
+  // not block. Queued ones are delivered first. Empty fn: back to the queue; on return the old fn is not running.
   virtual void set_handler(MsgKind kind, std::function<void(Message)> fn) = 0;
 
   // The derived group of all callers with the same color, ordered by (key, rank); no root. color < 0: takes part, gets nullptr.

@@ -1,6 +1,6 @@
 // tutti/core/exec/engine.h: runs operations of one communicator, one after the other, in the order in which they were enqueued.
-// Whoever waits drives it; the process's progress thread drives it when nobody waits. No allocation, lock or system call per step
-// on shared memory.
+// Whoever waits drives it; the process's progress thread drives it when nobody waits. No allocation, lock or system call per
+// step on shared memory.
 #pragma once
 #include "base/status.h"
 #include "base/time.h"
@@ -28,7 +28,7 @@ struct Selection {
 struct CallInfo {
   tutti_coll coll = TUTTI_COLL_ALL_REDUCE;
   tutti_dtype dtype = TUTTI_DT_FLOAT32;
-  uint32_t op = 0;     // tuttiRedOp_t as given, premul sums as tuttiNumOps
+  uint32_t op = 0; // tuttiRedOp_t as given, premul sums as tuttiNumOps
   int32_t root = -1;
   uint64_t count = 0;  // elements as given; of v-collectives and groups: 0
   uint64_t number = 0; // of this communicator's operations, from 1
@@ -43,9 +43,9 @@ struct OpArgs {
   const void *in = nullptr;
   void *out = nullptr;
   BufferShape in_shape, out_shape;
-  bool in_place = false;            // IN and OUT overlap where the collective allows it
+  bool in_place = false;              // IN and OUT overlap where the collective allows it
   const void *preop_factor = nullptr; // one element of dtype, copied; nullptr = no pre-operation
-  uint64_t postop_divisor = 0;      // 0 = no post-operation
+  uint64_t postop_divisor = 0;        // 0 = no post-operation
   CallInfo call;
 };
 
@@ -56,10 +56,10 @@ public:
   static Result<std::shared_ptr<Engine>> create(Bootstrap &bootstrap, const Registry &registry,
                                                 std::shared_ptr<const Config> config, Iface<tutti_net_v1> net);
   virtual ~Engine() = default;
-  virtual Bytes local_info() const = 0;                          // for one allgather of the communicator
-  virtual Status set_peers(std::span<const Bytes> infos) = 0;    // decides each peer's link class; both ends decide alike
+  virtual Bytes local_info() const = 0;                       // for one allgather of the communicator
+  virtual Status set_peers(std::span<const Bytes> infos) = 0; // decides each peer's link class; both ends decide alike
   virtual LinkClass link_class(int peer) const = 0;
-  virtual std::string describe_link(int peer) const = 0;         // "shm", "net socket eth0 10.0.0.1 -> 10.0.0.2"
+  virtual std::string describe_link(int peer) const = 0; // "shm", "net socket eth0 10.0.0.1 -> 10.0.0.2"
 
   // Resolves a plan; links are created on first use, without waiting for peers. Not concurrent with itself. Errors say which
   // link, protocol or cap. Bound plans live as long as the engine.
@@ -67,7 +67,10 @@ public:
                                      tutti_redop op) = 0;
 
   // A point in this engine's sequence. Complete when completed() >= seq.
-  struct Dependency { Engine *engine = nullptr; uint64_t seq = 0; };
+  struct Dependency {
+    Engine *engine = nullptr;
+    uint64_t seq = 0;
+  };
   // Appends an operation; it starts when all before it and `after` (other engines' points; copied) have completed. Returns its
   // sequence number. A full queue makes the caller drive progress. [one thread at a time]
   virtual Result<uint64_t> enqueue(const Bound *bound, const OpArgs &args, std::span<const Dependency> after = {}) = 0;
@@ -85,10 +88,13 @@ public:
   virtual void fail(const Error &error) = 0;
   virtual Status error() const = 0; // ok while alive
   bool failed() const { return failed_.load(std::memory_order_acquire); }
-  // What this rank does now, for other ranks' diagnoses and `tutti ras`: "all_reduce #12 (...), waits for rank 3 (recv, slice 2 of 9)".
+  // What this rank does now, for other ranks' diagnoses and `tutti ras`: "all_reduce #12 (...), waits for rank 3 (recv, slice 2
+  // of 9)".
   virtual std::string activity() const = 0; // [any thread]
 
-  struct Usage { uint64_t bytes = 0, fds = 0; };
+  struct Usage {
+    uint64_t bytes = 0, fds = 0;
+  };
   virtual Usage usage() const = 0;
   virtual const std::string &bound_summary(const Bound *bound) const = 0; // protocol per link class, for --explain
 

@@ -1,22 +1,27 @@
-// tutti/core/plan/chunks.h: where chunk c of a buffer lies: the arithmetic of plugin/plan.h, shared by executor, checker and dump.
+// tutti/core/plan/chunks.h: where chunk c of a buffer lies: the arithmetic of plugin/plan.h, shared by executor, checker and
+// dump.
 #pragma once
 #include "plan/plan.h"
 #include <cstdint>
 
 namespace tutti {
 
-struct Span { uint64_t offset = 0, bytes = 0; }; // bytes from the buffer's start
+struct Span {
+  uint64_t offset = 0, bytes = 0;
+}; // bytes from the buffer's start
 
 // One buffer of one run. Uniform: `blocks` blocks of `block_bytes` in a row. Non-uniform: tables with one entry per block.
 struct BufferShape {
   uint32_t blocks = 0;
   uint64_t block_bytes = 0;
-  const uint64_t *bytes = nullptr;   // table, or nullptr
+  const uint64_t *bytes = nullptr; // table, or nullptr
   const uint64_t *offsets = nullptr;
 };
 
 constexpr uint64_t kChunkAlign = 64;
-constexpr uint64_t align_up(uint64_t n, uint64_t a) { return (n + a - 1) / a * a; }
+constexpr uint64_t align_up(uint64_t n, uint64_t a) {
+  return (n + a - 1) / a * a;
+}
 
 // Chunk `chunk` (piece chunk % pieces of block chunk / pieces) of group `group`.
 constexpr Span chunk_span(const BufferShape &b, uint32_t pieces, uint32_t groups, uint32_t group, uint32_t chunk) {

@@ -18,8 +18,8 @@ struct LaunchSpec {
   double grace_s = 1;            // after a failure: time for the other ranks to report and end by themselves
   double kill_after_s = 3;       // between SIGTERM and SIGKILL
   int quiet_code = 0;            // this exit code of rank 0 is a verdict, not worth a line; 0 = none
-  // The file that the ranks get as TUTTI_COMM_ID; called once signals are blocked, so that threads it starts leave signals to the
-  // launcher.
+  // The file that the ranks get as TUTTI_COMM_ID; called once signals are blocked, so that threads it starts leave signals to
+  // the launcher.
   std::function<Result<UniqueFd>()> make_id;
 };
 

@@ -1,5 +1,5 @@
-/* A tiny core, compiled with the headers of 0.1 and again with those of a fabricated 0.2: pair_host FILE EXPECTED. It says what it
- * could use of the plugin: "minor cost explanation". */
+/* A tiny core, compiled with the headers of 0.1 and again with those of a fabricated 0.2: pair_host FILE EXPECTED. It says what
+ * it could use of the plugin: "minor cost explanation". */
 #include "tutti/plugin/plugin.h"
 #include <dlfcn.h>
 #include <stdio.h>

@@ -37,12 +37,25 @@ static tutti_status open_plugin(const tutti_host *host, void **plugin) {
   (void)plugin;
   return host->abi_major == TUTTI_ABI_MAJOR ? TUTTI_OK : TUTTI_ERR_UNSUPPORTED;
 }
-static void close_plugin(void *plugin) { (void)plugin; }
+static void close_plugin(void *plugin) {
+  (void)plugin;
+}
 static const void *get_iface(void *plugin, const char *id) {
   (void)plugin;
   return strcmp(id, TUTTI_TUNER) == 0 ? &table : NULL;
 }
 static const char *const ifaces[] = {TUTTI_TUNER, NULL};
 
-const tutti_plugin_desc tutti_plugin_v1 = {sizeof(tutti_plugin_desc), TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, "pair", "1.0.0", "tests",
-                                           "Apache-2.0", "old and new", ifaces, NULL, open_plugin, close_plugin, get_iface};
+const tutti_plugin_desc tutti_plugin_v1 = {sizeof(tutti_plugin_desc),
+                                           TUTTI_ABI_MAJOR,
+                                           TUTTI_ABI_MINOR,
+                                           "pair",
+                                           "1.0.0",
+                                           "tests",
+                                           "Apache-2.0",
+                                           "old and new",
+                                           ifaces,
+                                           NULL,
+                                           open_plugin,
+                                           close_plugin,
+                                           get_iface};

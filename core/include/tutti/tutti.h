@@ -22,7 +22,7 @@
 #define TUTTI_MAJOR 0
 #define TUTTI_MINOR 1
 #define TUTTI_PATCH 0
-#define TUTTI_VERSION(major, minor, patch) ((major) * 10000 + (minor) * 100 + (patch))
+#define TUTTI_VERSION(major, minor, patch) (10000 * (major) + 100 * (minor) + (patch))
 #define TUTTI_VERSION_CODE TUTTI_VERSION(TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH)
 
 #define TUTTI_API __attribute__((visibility("default")))
@@ -54,6 +54,7 @@ typedef enum tuttiResult_t {
   tuttiNumResults = 9
 } tuttiResult_t;
 
+/* clang-format off */
 typedef enum tuttiDataType_t {
   tuttiInt8 = 0, tuttiChar = 0,
   tuttiUint8 = 1,
@@ -67,6 +68,7 @@ typedef enum tuttiDataType_t {
   tuttiBfloat16 = 9,
   tuttiNumTypes = 10
 } tuttiDataType_t;
+/* clang-format on */
 
 typedef enum tuttiRedOp_t {
   tuttiSum = 0,
@@ -81,29 +83,29 @@ typedef enum tuttiRedOp_t {
 /* Settings of one communicator. Initialise with TUTTI_CONFIG_INITIALIZER; fields are only ever appended. What is left undefined
  * comes from configuration (environment, file, default), and the environment wins over what is set here. */
 typedef struct tuttiConfig_t {
-  size_t size;           /* head: not for users */
+  size_t size; /* head: not for users */
   unsigned magic;
   unsigned version;
-  int blocking;          /* 0: no call blocks; poll tuttiCommGetAsyncError. Default 1 */
-  int minCTAs;           /* fewest and most channels; the names are the field's */
+  int blocking; /* 0: no call blocks; poll tuttiCommGetAsyncError. Default 1 */
+  int minCTAs;  /* fewest and most channels; the names are the field's */
   int maxCTAs;
-  const char *netName;   /* network plugin by name ("socket"), case-insensitive */
-  const char *commName;  /* for log lines */
-  int trafficClass;      /* handed to the network plugin */
-  int splitShare;        /* accepted and without effect in this version */
-  const char *algo;      /* as option coll.algo, for this communicator */
-  const char *proto;     /* as option coll.proto */
-  const char *tuner;     /* tuner plugin by name */
-  int64_t timeoutMs;     /* as option core.timeout */
+  const char *netName;     /* network plugin by name ("socket"), case-insensitive */
+  const char *commName;    /* for log lines */
+  int trafficClass;        /* handed to the network plugin */
+  int splitShare;          /* accepted and without effect in this version */
+  const char *algo;        /* as option coll.algo, for this communicator */
+  const char *proto;       /* as option coll.proto */
+  const char *tuner;       /* tuner plugin by name */
+  int64_t timeoutMs;       /* as option core.timeout */
   uint64_t memoryCapBytes; /* as option memory.cap */
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_UNDEF_INT INT32_MIN
 #define TUTTI_CONFIG_MAGIC 0x74757474u
-#define TUTTI_CONFIG_INITIALIZER                                                                                     \
-  {                                                                                                                  \
-    sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT,   \
-        TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, NULL, NULL, NULL, 0, 0   \
+#define TUTTI_CONFIG_INITIALIZER                                                                                               \
+  {                                                                                                                            \
+    sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT,             \
+        TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, NULL, NULL, NULL, 0, 0             \
   }
 
 /* ---- version, errors ---------------------------------------------------------------------------------------------- */
@@ -116,16 +118,16 @@ TUTTI_API const char *tuttiGetLastError(tuttiComm_t comm);
 
 /* The same, in parts. */
 typedef struct tuttiErrorInfo {
-  size_t size;           /* set to sizeof(tuttiErrorInfo) by the caller */
+  size_t size; /* set to sizeof(tuttiErrorInfo) by the caller */
   tuttiResult_t code;
-  int rank;              /* who reports it */
-  int peer;              /* the rank it is about, -1 = none */
-  int sysErrno;          /* 0 = none */
-  char phase[32];        /* "bootstrap", "connect", "operation", ... */
-  char operation[128];   /* "allreduce #12 (262144 float32 sum)" or "" */
-  char endpoint[128];    /* "10.0.0.1:4711 -> 10.0.0.2:9" or "" */
-  char hint[256];        /* what to do, or "" */
-  char message[1024];    /* the line of tuttiGetLastError */
+  int rank;            /* who reports it */
+  int peer;            /* the rank it is about, -1 = none */
+  int sysErrno;        /* 0 = none */
+  char phase[32];      /* "bootstrap", "connect", "operation", ... */
+  char operation[128]; /* "allreduce #12 (262144 float32 sum)" or "" */
+  char endpoint[128];  /* "10.0.0.1:4711 -> 10.0.0.2:9" or "" */
+  char hint[256];      /* what to do, or "" */
+  char message[1024];  /* the line of tuttiGetLastError */
 } tuttiErrorInfo;
 TUTTI_API tuttiResult_t tuttiCommGetLastError(tuttiComm_t comm, tuttiErrorInfo *info);
 
@@ -144,8 +146,7 @@ TUTTI_API tuttiResult_t tuttiCommInitFromEnv(tuttiComm_t *comm, const tuttiConfi
 #define TUTTI_SPLIT_NOCOLOR (-1)
 /* Ranks with the same color form a new communicator, ordered by key, then by old rank. NOCOLOR: *newcomm = NULL. Collective;
  * needs no root. config NULL inherits. */
-TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm,
-                                       const tuttiConfig_t *config);
+TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm, const tuttiConfig_t *config);
 /* Completes everything enqueued on all ranks; no operation may follow. */
 TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
 /* Frees the communicator; finalizes first unless it failed. NULL is allowed. */
@@ -167,8 +168,8 @@ TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 TUTTI_API tuttiResult_t tuttiAllReduce(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type,
                                        tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream);
 /* recvbuff is used on the root only. */
-TUTTI_API tuttiResult_t tuttiReduce(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type,
-                                    tuttiRedOp_t op, int root, tuttiComm_t comm, tuttiStream_t stream);
+TUTTI_API tuttiResult_t tuttiReduce(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type, tuttiRedOp_t op,
+                                    int root, tuttiComm_t comm, tuttiStream_t stream);
 /* sendbuff is used on the root only. */
 TUTTI_API tuttiResult_t tuttiBroadcast(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type, int root,
                                        tuttiComm_t comm, tuttiStream_t stream);
@@ -184,9 +185,9 @@ TUTTI_API tuttiResult_t tuttiReduceScatter(const void *sendbuff, void *recvbuff,
 TUTTI_API tuttiResult_t tuttiAlltoAll(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type,
                                       tuttiComm_t comm, tuttiStream_t stream);
 /* Element counts and displacements per peer; arrays are read before the call returns. Not in place. */
-TUTTI_API tuttiResult_t tuttiAlltoAllV(const void *sendbuff, const size_t sendcounts[], const size_t sdispls[],
-                                       void *recvbuff, const size_t recvcounts[], const size_t rdispls[],
-                                       tuttiDataType_t type, tuttiComm_t comm, tuttiStream_t stream);
+TUTTI_API tuttiResult_t tuttiAlltoAllV(const void *sendbuff, const size_t sendcounts[], const size_t sdispls[], void *recvbuff,
+                                       const size_t recvcounts[], const size_t rdispls[], tuttiDataType_t type,
+                                       tuttiComm_t comm, tuttiStream_t stream);
 /* recvbuff holds nranks * count elements, on the root only. In place: sendbuff == recvbuff + root * count. */
 TUTTI_API tuttiResult_t tuttiGather(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type, int root,
                                     tuttiComm_t comm, tuttiStream_t stream);
@@ -202,8 +203,7 @@ TUTTI_API tuttiResult_t tuttiRecv(void *recvbuff, size_t count, tuttiDataType_t 
 TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
 
 /* A sum in which this rank's data is multiplied by *scalar (one element of `type`, read now). For this comm only. */
-TUTTI_API tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, const void *scalar, tuttiDataType_t type,
-                                                  tuttiComm_t comm);
+TUTTI_API tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t *op, const void *scalar, tuttiDataType_t type, tuttiComm_t comm);
 TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
 
 /* ---- streams, events, work ---------------------------------------------------------------------------------------- */
@@ -238,8 +238,8 @@ TUTTI_API tuttiResult_t tuttiMemFree(void *ptr);
 /* ---- introspection ------------------------------------------------------------------------------------------------ */
 /* How an operation of this size would run on comm, as JSON: algorithm, protocol, channels, slot, depth, transports, and why.
  * Writes at most cap bytes with the NUL. coll is the perf tests' name ("all_reduce"). */
-TUTTI_API tuttiResult_t tuttiCommExplain(tuttiComm_t comm, const char *coll, size_t count, tuttiDataType_t type,
-                                         char *text, size_t cap);
+TUTTI_API tuttiResult_t tuttiCommExplain(tuttiComm_t comm, const char *coll, size_t count, tuttiDataType_t type, char *text,
+                                         size_t cap);
 /* Bytes of library memory and file descriptors that comm holds now. */
 TUTTI_API tuttiResult_t tuttiCommMemory(tuttiComm_t comm, uint64_t *bytes, uint64_t *fds);
 

@@ -34,7 +34,9 @@ struct Room {
   Room(size_t misalign, size_t n) : store(n + 2 * guard + 64, 0xa5), bytes(n) {
     at = guard + (64 - reinterpret_cast<uintptr_t>(store.data() + guard) % 64 + misalign) % 64;
   }
-  Room(size_t misalign, const ref::Buf &from, size_t n) : Room(misalign, n) { memcpy(data(), from.data(), std::min(n, from.size())); }
+  Room(size_t misalign, const ref::Buf &from, size_t n) : Room(misalign, n) {
+    memcpy(data(), from.data(), std::min(n, from.size()));
+  }
   uint8_t *data() { return store.data() + at; }
   bool intact() const {
     for (size_t i = 0; i < at; ++i)

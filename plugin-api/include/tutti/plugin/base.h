@@ -38,8 +38,7 @@
 #endif
 
 /* True when *obj (a T) is long enough to hold `member` and the member is not NULL. */
-#define TUTTI_HAS(T, obj, member) \
-  ((obj)->struct_size >= offsetof(T, member) + sizeof(((T *)0)->member) && (obj)->member)
+#define TUTTI_HAS(T, obj, member) ((obj)->struct_size >= offsetof(T, member) + sizeof(((T *)0)->member) && (obj)->member)
 
 TUTTI_BEGIN
 
@@ -57,7 +56,7 @@ enum {
   TUTTI_ERR_CANCELLED = -7,   /* given up because its endpoint or context was destroyed */
   TUTTI_ERR_INTERNAL = -8,    /* a bug of the callee */
   TUTTI_ERR_TRUNCATED = -9,   /* a message was longer than the buffer posted for it */
-  TUTTI_ERR_DENIED = -10      /* the peer could not prove that it belongs to the job */
+  TUTTI_ERR_DENIED = -10,     /* the peer could not prove that it belongs to the job */
 };
 
 /* Where memory lives; a bit, so that devices can state sets. */
@@ -65,7 +64,7 @@ typedef uint32_t tutti_mem_kind;
 enum {
   TUTTI_MEM_HOST = 1u << 0,
   TUTTI_MEM_CUDA = 1u << 1,
-  TUTTI_MEM_DMABUF = 1u << 2 /* reached through a dmabuf file descriptor */
+  TUTTI_MEM_DMABUF = 1u << 2, /* reached through a dmabuf file descriptor */
 };
 
 /* Element types. The values are those of tuttiDataType_t and never change. */
@@ -81,7 +80,7 @@ enum {
   TUTTI_DT_FLOAT32 = 7,
   TUTTI_DT_FLOAT64 = 8,
   TUTTI_DT_BFLOAT16 = 9,
-  TUTTI_DT_COUNT = 10 /* of this version; grows */
+  TUTTI_DT_COUNT = 10, /* of this version; grows */
 };
 
 /* What combines two elements. Average and pre-multiplied sum are a SUM with a pre- or post-operation (plan.h).
@@ -92,7 +91,7 @@ enum {
   TUTTI_RED_PROD = 1,
   TUTTI_RED_MAX = 2,
   TUTTI_RED_MIN = 3,
-  TUTTI_RED_COUNT = 4
+  TUTTI_RED_COUNT = 4,
 };
 
 /* Collectives, and how each sees its buffers in blocks (n = nranks; see "chunks" in plan.h).      IN   OUT blocks */
@@ -108,7 +107,7 @@ enum {
   TUTTI_COLL_SCATTER = 7,        /* rank r's OUT is block r of the root's IN; IN only on the root   n    1  */
   TUTTI_COLL_BARRIER = 8,        /* an ALL_REDUCE of one 8-byte word that nobody looks at           1    1  */
   TUTTI_COLL_SEND_RECV = 9,      /* a group of sends and receives; the core plans it, never a plugin        */
-  TUTTI_COLL_COUNT = 10
+  TUTTI_COLL_COUNT = 10,
 };
 
 /* A piece of memory. Owned by the caller; must outlive every handle made from it. In-struct. */

@@ -26,8 +26,8 @@ enum { TUTTI_BUF_IN = 0, TUTTI_BUF_OUT = 1, TUTTI_BUF_SCRATCH = 2 };
 
 /* `count` chunks in a row, the first of which is (first + i * stride) mod modulus at iteration i. modulus 0 = no wrap. */
 typedef struct tutti_ref {
-  uint16_t buf;     /* TUTTI_BUF_* */
-  uint16_t count;   /* >= 1; all travel in one message */
+  uint16_t buf;   /* TUTTI_BUF_* */
+  uint16_t count; /* >= 1; all travel in one message */
   int32_t first;
   int32_t stride;
   uint32_t modulus;
@@ -79,22 +79,22 @@ typedef struct tutti_dep {
 
 /* Names a chunk of IN or OUT. Array element: frozen. */
 typedef struct tutti_chunk_id {
-  uint32_t buf;   /* TUTTI_BUF_IN or TUTTI_BUF_OUT */
+  uint32_t buf; /* TUTTI_BUF_IN or TUTTI_BUF_OUT */
   uint32_t chunk;
 } tutti_chunk_id;
 
 /* In-struct of begin(). */
 typedef struct tutti_plan_shape {
   uint32_t struct_size;
-  uint32_t features;          /* extensions an executor must know; 0 in this version */
-  uint32_t in_chunks;         /* multiples of the blocks of IN and OUT. The same on all ranks, also on those where the */
-  uint32_t out_chunks;        /* collective gives them no IN or OUT */
+  uint32_t features;   /* extensions an executor must know; 0 in this version */
+  uint32_t in_chunks;  /* multiples of the blocks of IN and OUT. The same on all ranks, also on those where the */
+  uint32_t out_chunks; /* collective gives them no IN or OUT */
   uint32_t scratch_chunks;
-  uint32_t groups;            /* >= 1: the data is cut into `groups` shares */
-  uint32_t lanes;             /* lane() calls that follow */
-  uint32_t min_depth;         /* slots that every link needs at least; >= 2 */
-  uint32_t window;            /* slices that lanes of a group may be apart; 0 = the core's choice */
-  uint32_t resident_lanes;    /* lanes that must run at once for progress; 0 = all */
+  uint32_t groups;                    /* >= 1: the data is cut into `groups` shares */
+  uint32_t lanes;                     /* lane() calls that follow */
+  uint32_t min_depth;                 /* slots that every link needs at least; >= 2 */
+  uint32_t window;                    /* slices that lanes of a group may be apart; 0 = the core's choice */
+  uint32_t resident_lanes;            /* lanes that must run at once for progress; 0 = all */
   const tutti_chunk_id *scratch_size; /* scratch_chunks entries: the chunk that sizes each. NULL = scratch chunk c is sized
                                          as OUT chunk c, or IN chunk c when there is no OUT chunk c. Borrowed */
 } tutti_plan_shape;

@@ -18,9 +18,9 @@ typedef struct tutti_channel {
   const int32_t *order;         /* nranks entries: the ring, each rank once; the same on all ranks */
   const int32_t *tree_children; /* tree_nchildren entries */
   uint32_t tree_nchildren;
-  int32_t tree_parent;          /* -1 = root of the tree, or no tree was searched */
-  int32_t head;                 /* the rank that talks to the in-network reduction for this rank's host, -1 = none */
-  int32_t rail;                 /* -1 = none */
+  int32_t tree_parent; /* -1 = root of the tree, or no tree was searched */
+  int32_t head;        /* the rank that talks to the in-network reduction for this rank's host, -1 = none */
+  int32_t rail;        /* -1 = none */
 } tutti_channel;
 
 /* In-struct. All pointers are borrowed for the call. */
@@ -34,8 +34,8 @@ typedef struct tutti_algo_request {
   uint32_t max_lanes;   /* 0 = no limit */
   uint32_t node_count;
   uint32_t channel_stride;
-  const int32_t *node_of_rank;   /* nranks entries, 0 .. node_count - 1 */
-  const tutti_channel *channel;  /* `channels` elements */
+  const int32_t *node_of_rank;  /* nranks entries, 0 .. node_count - 1 */
+  const tutti_channel *channel; /* `channels` elements */
 } tutti_algo_request;
 
 typedef struct tutti_algo_v1 {
@@ -48,8 +48,7 @@ typedef struct tutti_algo_v1 {
   tutti_status (*plan)(void *plugin, const tutti_algo_request *req, const tutti_plan_builder *out) TUTTI_NOEXCEPT;
   /* Optional (NULL): the core derives both from the plan. rounds: messages that must follow one another for one slice;
    * bytes_per_byte: bytes this rank sends for each byte of its larger buffer. [any] */
-  tutti_status (*estimate)(void *plugin, const tutti_algo_request *req, double *rounds,
-                           double *bytes_per_byte) TUTTI_NOEXCEPT;
+  tutti_status (*estimate)(void *plugin, const tutti_algo_request *req, double *rounds, double *bytes_per_byte) TUTTI_NOEXCEPT;
 } tutti_algo_v1;
 
 /* ---- host service: compose plans from other algorithms' plans ----------------------------------------------------- */
@@ -61,9 +60,9 @@ typedef struct tutti_stage {
   const char *algo;       /* name of a loaded algorithm */
   const int32_t *members; /* global ranks, this rank among them; the stage's rank i is members[i]. Borrowed */
   int32_t nmembers;
-  int32_t root;           /* position in members, -1 = none */
+  int32_t root; /* position in members, -1 = none */
   tutti_coll coll;
-  uint32_t reserved0;     /* 0 */
+  uint32_t reserved0; /* 0 */
 } tutti_stage;
 
 typedef struct tutti_host_plan_v1 {
@@ -72,8 +71,8 @@ typedef struct tutti_host_plan_v1 {
   /* Emits to `out` the plan for `req` that runs `stages` in order. IN feeds the first, the last fills OUT; between them the
    * output of a stage is the input of the next. Chunk counts are multiplied until all stages fit; pre- and post-operation move
    * to the first and last reduction. UNSUPPORTED names the stage that does not fit. [any] */
-  tutti_status (*compose)(const tutti_host *host, const tutti_algo_request *req, const tutti_stage *stages,
-                          uint32_t nstages, uint32_t stage_stride, const tutti_plan_builder *out) TUTTI_NOEXCEPT;
+  tutti_status (*compose)(const tutti_host *host, const tutti_algo_request *req, const tutti_stage *stages, uint32_t nstages,
+                          uint32_t stage_stride, const tutti_plan_builder *out) TUTTI_NOEXCEPT;
 } tutti_host_plan_v1;
 
 TUTTI_END

@@ -11,7 +11,9 @@ typedef struct tutti_host {
   uint16_t abi_major, abi_minor; /* TUTTI_ABI_* of the core */
   void *impl;                    /* the core's own; plugins leave it alone */
   /* The constant table of a host service (host.h), or NULL when this core lacks it. [any] */
+  /* clang-format off */
   const void *(*get_iface)(const struct tutti_host *host, const char *iface_id) TUTTI_NOEXCEPT;
+  /* clang-format on */
 } tutti_host;
 
 /* Types of configuration values, as TOML writes them: true, 4, "4MiB", "30s", "text", ["a","b"]. */
@@ -36,7 +38,7 @@ typedef struct tutti_option {
   const char *choices;       /* allowed strings, "a|b|c", or NULL */
   int64_t min, max;          /* inclusive, for INT, BYTES and DURATION; both 0 = any value >= 0 */
   tutti_option_type type;
-  uint32_t reserved0;        /* 0 */
+  uint32_t reserved0; /* 0 */
 } tutti_option;
 
 /* What a plugin is. Everything is constant and owned by the plugin. */
@@ -46,17 +48,19 @@ typedef struct tutti_plugin_desc {
   const char *name;              /* "net-socket": [a-z0-9-], unique among the loaded plugins; names its TOML table */
   const char *version;           /* "1.2.3" */
   const char *vendor;
-  const char *license;           /* SPDX expression */
-  const char *summary;           /* one line */
-  const char *const *ifaces;     /* ids of the interfaces get_iface() can return; NULL-terminated, at least one */
-  const tutti_option *options;   /* ends with key == NULL; NULL = no options */
+  const char *license;         /* SPDX expression */
+  const char *summary;         /* one line */
+  const char *const *ifaces;   /* ids of the interfaces get_iface() can return; NULL-terminated, at least one */
+  const tutti_option *options; /* ends with key == NULL; NULL = no options */
   /* Makes the plugin's state. Cheap: opens no device, starts no thread. Called once per process. On error the plugin is
    * not used, and set_error()'s text is what the user reads. *plugin may stay NULL. [setup] */
   tutti_status (*open)(const tutti_host *host, void **plugin) TUTTI_NOEXCEPT;
   /* After everything made from it has been destroyed. The file itself stays mapped. [setup] */
   void (*close)(void *plugin) TUTTI_NOEXCEPT;
   /* A constant table of the interface, valid until close(), or NULL when the plugin does not offer it. [any] */
+  /* clang-format off */
   const void *(*get_iface)(void *plugin, const char *iface_id) TUTTI_NOEXCEPT;
+  /* clang-format on */
 } tutti_plugin_desc;
 
 /* The one symbol a plugin exports. */

@@ -32,7 +32,9 @@ typedef struct tutti_host_config_v1 {
   tutti_status (*get_string)(const tutti_host *host, const char *key, const char **out) TUTTI_NOEXCEPT;
   /* Where the value came from: "default", "tutti.toml:12", "TUTTI_PLUGIN_NET_SOCKET_SOCKETS", "NCCL_SOCKET_NTHREADS".
    * For messages about it. Owned by the core, valid until close(); never NULL. [any] */
+  /* clang-format off */
   const char *(*origin)(const tutti_host *host, const char *key) TUTTI_NOEXCEPT;
+  /* clang-format on */
 } tutti_host_config_v1;
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */

@@ -9,9 +9,9 @@ enum { TUTTI_PHASE_BEGIN = 0, TUTTI_PHASE_END = 1, TUTTI_PHASE_INSTANT = 2 };
 
 /* Array element: 64 bytes, frozen once out of draft. */
 typedef struct tutti_event {
-  uint64_t time_ns;  /* CLOCK_MONOTONIC */
-  uint64_t id;       /* equal in the BEGIN and END of one thing */
-  uint64_t parent;   /* id of what it happened in, 0 = nothing */
+  uint64_t time_ns; /* CLOCK_MONOTONIC */
+  uint64_t id;      /* equal in the BEGIN and END of one thing */
+  uint64_t parent;  /* id of what it happened in, 0 = nothing */
   uint32_t kind, phase;
   int32_t rank, peer; /* peer -1 = none */
   uint64_t arg[3];    /* OP: collective | dtype << 8 | op << 16, bytes, sequence. STEP: lane << 32 | step, bytes, slice */

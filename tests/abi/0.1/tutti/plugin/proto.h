@@ -22,6 +22,7 @@ enum {
 
 /* What a kernel does, and its C type under each signal. dst is user memory or scratch unless said otherwise. */
 typedef uint32_t tutti_form;
+/* clang-format off */
 enum {
   TUTTI_FORM_ENCODE = 0,               /* memory -> slot.                COUNTER tutti_copy_fn     IN_DATA tutti_line_encode_fn  */
   TUTTI_FORM_DECODE = 1,               /* slot -> dst.                   COUNTER tutti_copy_fn     IN_DATA tutti_line_decode_fn  */
@@ -29,6 +30,7 @@ enum {
   TUTTI_FORM_DECODE_REDUCE_ENCODE = 3, /* also into the next slot.       COUNTER tutti_reduce2_fn  IN_DATA tutti_line_reduce2_fn */
   TUTTI_FORM_REDUCE_N = 4              /* dst = several, in rank order.  COUNTER tutti_reduce_n_fn IN_DATA not offered           */
 };
+/* clang-format on */
 
 /* IN_DATA kernels. `word` is what every line must carry; 0 marks a line as empty. The decoding ones return 1 when all
  * `bytes` are done, else 0; *done counts the payload bytes already handled and is kept by the core between calls. */

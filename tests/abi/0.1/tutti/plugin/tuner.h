@@ -10,7 +10,7 @@ TUTTI_BEGIN
 typedef struct tutti_tune_query {
   uint32_t struct_size;
   tutti_coll coll;
-  uint64_t bytes;     /* upper edge of the bucket: buckets are powers of two. The larger of a rank's IN and OUT */
+  uint64_t bytes; /* upper edge of the bucket: buckets are powers of two. The larger of a rank's IN and OUT */
   int32_t nranks;
   int32_t nnodes;     /* hosts */
   int32_t max_ppn;    /* most ranks on one host */
@@ -23,7 +23,7 @@ enum { TUTTI_TUNE_OVERSUBSCRIBED = 1u << 0 /* some host has more ranks than core
 
 /* One way to run it. Passed as an array of `candidate_size`-byte elements. In and out. */
 typedef struct tutti_candidate {
-  const char *algo;  /* names, not numbers: the set is open. Owned by the core */
+  const char *algo; /* names, not numbers: the set is open. Owned by the core */
   const char *proto;
   double cost_us;    /* in: the core's estimate, or 0 = it has none; out: the tuner's; < 0 = do not use. The lowest cost
                         wins; of equals the first */
