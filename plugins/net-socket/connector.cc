@@ -7,84 +7,149 @@ namespace tutti::net_socket {
 using plugin::fail;
 using Clock = std::chrono::steady_clock;
 
-Connector::Connector(Context &ctx, const Blob &blob)
-    : ctx_(ctx), secret_(blob.secret), peer_(blob_address(blob, ctx.device().interface.index)),
-      local_(stays_on_host(ctx.device(), peer_)), deadline_(Clock::now() + ctx.settings().connect_timeout) {
+constexpr auto stagger = std::chrono::milliseconds(150); // an address that answers at all answers within this, mostly
+
+Connector::Connector(Context &ctx, const Blob &blob) : ctx_(ctx), secret_(blob.secret), begin_(Clock::now()) {
   randombytes_buf(id_, sizeof id_);
-  links_.resize(1 + ctx.settings().data_sockets());
-  for (size_t i = 0; i < links_.size(); ++i) {
-    links_[i].index = static_cast<uint16_t>(i);
-    start(links_[i]);
-  }
+  std::vector<Address> places = blob_places(blob, ctx.devices().front().interface.index);
+  // Neighbours first: no router is needed, and none can send us astray.
+  std::stable_partition(places.begin(), places.end(), [&](const Address &to) {
+    for (const Device &d : ctx.devices())
+      for (const Address &a : d.interface.addresses)
+        if (same_network(a, to)) return true;
+    return false;
+  });
+  for (const Address &to : places) add(attempts_, to, 0);
+  race();
 }
 
-void Connector::start(Link &link) {
-  link.fd = make_socket(ctx_.settings(), peer_.family());
-  link.connected = false;
-  tune_connection(link.fd.get(), ctx_.settings(), local_);
-  link.handshake = std::make_unique<ConnectorHandshake>(
-      make_hello(link.index, static_cast<uint16_t>(links_.size()), ctx_.settings().min_task, id_), secret_);
-  if (::connect(link.fd.get(), peer_.get(), peer_.length()) != 0 && errno != EINPROGRESS && errno != EINTR)
-    return retry(link, errno);
-  ctx_.watch(link.fd.get(), &link.watch);
+void Connector::add(Attempts &list, const Address &to, uint16_t index) {
+  auto a = std::make_unique<Attempt>();
+  a->to = to;
+  a->local = ctx_.stays_here(to);
+  a->index = index;
+  list.push_back(std::move(a));
+}
+
+void Connector::start(Attempt &a) {
+  a.fd = make_socket(ctx_.settings(), a.to.family());
+  a.connected = false;
+  tune_connection(a.fd.get(), ctx_.settings(), a.local);
+  a.handshake = std::make_unique<ConnectorHandshake>(
+      make_hello(a.index, static_cast<uint16_t>(1 + ctx_.settings().data_sockets()), ctx_.settings().min_task, id_), secret_);
+  if (::connect(a.fd.get(), a.to.get(), a.to.length()) != 0 && errno != EINPROGRESS && errno != EINTR) return retry(a, errno);
+  ctx_.watch(a.fd.get(), &a.watch);
 }
 
 // Refused or unreachable may mean that the peer or its interface is not up yet; anything else is final.
-void Connector::retry(Link &link, int err) {
-  link.fd.reset();
+void Connector::retry(Attempt &a, int err) {
+  a.fd.reset();
   const bool transient = err == ECONNREFUSED || err == ETIMEDOUT || err == EHOSTUNREACH || err == ENETUNREACH ||
                          err == ECONNRESET || err == ECONNABORTED || err == EADDRNOTAVAIL;
-  if (!transient || link.tries >= ctx_.settings().retries)
-    fail(TUTTI_ERR_REMOTE, "cannot connect to ", endpoint_text(peer_), " (", ctx_.device().name, "): ", errno_text(err),
-         " after ", link.tries + 1, " attempts");
-  ++link.tries;
-  link.next = Clock::now() + ctx_.settings().retry_sleep * link.tries;
+  a.dead = !transient || a.tries >= ctx_.settings().retries;
+  ++a.tries;
+  a.why = plugin::text(errno_text(err), " after ", a.tries, a.tries == 1 ? " attempt" : " attempts");
+  a.next = Clock::now() + ctx_.settings().retry_sleep * a.tries;
 }
 
-bool Connector::advance(Link &link) {
-  if (link.done) return true;
-  if (!link.fd) {
-    if (Clock::now() < link.next) return false;
-    start(link);
-    if (!link.fd) return false;
+Step Connector::advance(Attempt &a) {
+  if (!a.fd) {
+    if (Clock::now() < a.next) return Step::again;
+    start(a);
+    if (!a.fd) return Step::again;
   }
-  if (!link.connected) {
-    pollfd p{link.fd.get(), POLLOUT, 0};
-    if (poll(&p, 1, 0) <= 0) return false;
+  if (!a.connected) {
+    pollfd p{a.fd.get(), POLLOUT, 0};
+    if (poll(&p, 1, 0) <= 0) return Step::again;
     int err = 0;
     socklen_t len = sizeof err;
-    getsockopt(link.fd.get(), SOL_SOCKET, SO_ERROR, &err, &len);
-    if (err) return retry(link, err), false;
-    link.connected = true;
+    getsockopt(a.fd.get(), SOL_SOCKET, SO_ERROR, &err, &len);
+    if (err) return retry(a, err), Step::again;
+    a.connected = true;
   }
-  switch (link.handshake->advance(link.fd.get())) {
-  case Step::again:
-    return false;
-  case Step::done:
-    return link.done = true;
+  const Step s = a.handshake->advance(a.fd.get());
+  switch (s) {
   case Step::denied:
-    fail(TUTTI_ERR_DENIED, "what listens at ", endpoint_text(peer_),
-         " does not know the secret of its address: not a rank of this job");
+    a.fd.reset();
+    a.dead = a.denied = true;
+    a.why = "what listens there does not know the secret of the address: not a rank of this job";
+    break;
   case Step::closed:
-    return retry(link, ECONNRESET), false; // a listener that is full closes; so does one that is gone
+    retry(a, ECONNRESET); // a listener that is full closes; so does one that is gone
+    break;
   case Step::failed:
-    return retry(link, link.handshake->error()), false;
+    retry(a, a.handshake->error());
+    break;
+  default:
+    break;
   }
-  return false;
+  return s;
+}
+
+// The control socket: starts what is due, until one has found the listener.
+void Connector::race() {
+  bool hope = false, untried = false;
+  for (size_t i = 0; i < attempts_.size(); ++i) {
+    Attempt &a = *attempts_[i];
+    if (a.dead) continue;
+    hope = true;
+    const bool begun = a.fd || a.tries;
+    if (!begun && untried && Clock::now() < begin_ + stagger * static_cast<int>(i)) break;
+    if (advance(a) == Step::verified) {
+      a.handshake->confirm();
+      control_ = std::move(attempts_[i]);
+      attempts_.clear();
+      for (uint32_t k = 1; k <= ctx_.settings().data_sockets(); ++k) add(data_, control_->to, static_cast<uint16_t>(k));
+      return;
+    }
+    untried |= a.tries == 0;
+  }
+  if (!hope) give_up();
+}
+
+bool Connector::finish(Attempt &a) {
+  if (a.done) return true;
+  const Step s = advance(a);
+  if (a.dead) give_up();
+  if (s == Step::verified) a.handshake->confirm();
+  return a.done = s == Step::done;
 }
 
 bool Connector::advance() {
-  bool all = true;
-  for (Link &l : links_) all &= advance(l);
+  if (!control_) race();
+  bool all = control_ && finish(*control_);
+  for (auto &a : data_) all &= finish(*a);
   if (all) return true;
-  if (Clock::now() < deadline_) return false;
-  fail(TUTTI_ERR_TIMEOUT, "no connection to ", endpoint_text(peer_), " (", ctx_.device().name, ") after ",
+  if (Clock::now() < begin_ + ctx_.settings().connect_timeout) return false;
+  fail(TUTTI_ERR_TIMEOUT, "no connection to ", failures(), " after ",
        std::chrono::duration_cast<std::chrono::seconds>(ctx_.settings().connect_timeout).count(), " s");
+}
+
+// "10.0.0.1:4711 (eth0): Connection refused after 3 attempts; 10.1.0.1:4712 (eth1)"
+std::string Connector::failures() const {
+  std::string out;
+  const auto add = [&](const Attempt &a) {
+    if (!out.empty()) out += "; ";
+    out += plugin::text(endpoint_text(a.to), " (", ctx_.device_towards(a.to).interface.name, ")");
+    if (!a.why.empty()) out += ": " + a.why;
+  };
+  if (control_) add(*control_);
+  for (const auto &a : attempts_) add(*a);
+  for (const auto &a : data_)
+    if (a->dead) add(*a);
+  return out;
+}
+
+void Connector::give_up() const {
+  const auto denied = [](const auto &a) { return a->denied; };
+  const bool stranger = std::any_of(attempts_.begin(), attempts_.end(), denied) ||
+                        std::any_of(data_.begin(), data_.end(), denied) || (control_ && control_->denied);
+  fail(stranger ? TUTTI_ERR_DENIED : TUTTI_ERR_REMOTE, "cannot connect to ", failures());
 }
 
 std::vector<Fd> Connector::take_data() {
   std::vector<Fd> out;
-  for (size_t i = 1; i < links_.size(); ++i) out.push_back(std::move(links_[i].fd));
+  for (auto &a : data_) out.push_back(std::move(a->fd));
   return out;
 }
 

@@ -1,4 +1,7 @@
 // tutti/plugins/net-socket/connector.h: brings up all sockets of an outgoing connection, without blocking.
+//
+// The listener may be at several addresses, of which some may lead nowhere or to somebody else. The control socket tries them
+// all, one after the other with a small delay; the first that proves to be the listener wins, and the rest goes there.
 #pragma once
 #include "endpoint.h"
 #include "handshake.h"
@@ -10,32 +13,42 @@ public:
   Connector(Context &ctx, const Blob &blob);
   // True when all sockets are connected and have proved themselves. Throws what is final.
   bool advance();
-  Fd take_control() { return std::move(links_[0].fd); }
+  Fd take_control() { return std::move(control_->fd); }
   std::vector<Fd> take_data();
-  const Address &peer() const { return peer_; }
+  const Address &peer() const { return (control_ ? *control_ : *attempts_.front()).to; }
 
 private:
   using Time = std::chrono::steady_clock::time_point;
-  struct Link {
-    Fd fd;
+  // One socket on its way to one address.
+  struct Attempt {
+    Address to;
+    bool local = false;
     uint16_t index = 0;
-    uint32_t tries = 0;
-    Time next{}; // not before
-    bool connected = false, done = false;
+    Fd fd;
+    uint32_t tries = 0; // that failed
+    Time next{};        // not before
+    bool connected = false, done = false, dead = false, denied = false;
+    std::string why; // of the last failure
     std::unique_ptr<ConnectorHandshake> handshake;
     Watched watch;
   };
-  void start(Link &link);
-  void retry(Link &link, int err);
-  bool advance(Link &link);
+  using Attempts = std::vector<std::unique_ptr<Attempt>>; // the context's epoll set knows where they are
+  void add(Attempts &list, const Address &to, uint16_t index);
+  void start(Attempt &a);
+  void retry(Attempt &a, int err);
+  Step advance(Attempt &a);
+  void race();
+  bool finish(Attempt &a);
+  [[noreturn]] void give_up() const;
+  std::string failures() const;
 
   Context &ctx_;
   Secret secret_;
-  Address peer_;
   uint8_t id_[16];
-  bool local_;
-  Time deadline_;
-  std::vector<Link> links_;
+  Time begin_;
+  Attempts attempts_; // of the control socket, while control_ is empty
+  std::unique_ptr<Attempt> control_;
+  Attempts data_;
 };
 
 std::unique_ptr<Endpoint> make_sender(Context &ctx, const Blob &blob);

@@ -10,11 +10,14 @@ namespace tutti::net_socket {
 
 constexpr size_t polled_directly = 4;     // up to so many busy endpoints, trying a socket is cheaper than asking epoll first
 constexpr uint32_t pending_interval = 16; // connections being set up are looked at every so many calls
+constexpr uint32_t clock_interval = 1024; // and the clock every so many
+constexpr auto link_interval = std::chrono::seconds(1);
 
-Context::Context(const Host &host, const Settings &settings, Device device, const tutti_net_ctx_config &)
-    : NetObject(host), settings_(settings), device_(std::move(device)), epoll_(epoll_create1(EPOLL_CLOEXEC)),
+Context::Context(const Host &host, const Settings &settings, std::vector<Device> devices, const tutti_net_ctx_config &config)
+    : NetObject(host), settings_(settings), devices_(std::move(devices)), epoll_(epoll_create1(EPOLL_CLOEXEC)),
       event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!epoll_ || !event_) plugin::fail_errno(errno, "cannot make event descriptors");
+  settings_.traffic_class = config.traffic_class;
   watch(event_.get(), &event_watch_);
   ring_.resize(64);
   if (settings_.threads) helpers_ = std::make_unique<Helpers>(settings_.threads);
@@ -62,6 +65,20 @@ bool Context::collect_events() {
   return any;
 }
 
+const Device &Context::device_towards(const Address &peer) const {
+  for (const Device &d : devices_)
+    for (const Address &a : d.interface.addresses)
+      if (same_network(a, peer)) return d;
+  return devices_.front();
+}
+
+void Context::look_for_dead_links() {
+  const auto now = std::chrono::steady_clock::now();
+  if (settings_.keepalive.count() == 0 || now - looked_ < link_interval) return;
+  looked_ = now;
+  for (size_t i = active_.size(); i-- > 0;) active_[i]->check_link();
+}
+
 void Context::drive_pending() {
   // drive() may remove the entry itself.
   for (size_t i = pending_.size(); i-- > 0;)
@@ -69,7 +86,9 @@ void Context::drive_pending() {
 }
 
 int32_t Context::progress(tutti_net_completion *out, uint32_t cap) {
-  if (!pending_.empty() && turn_++ % pending_interval == 0) drive_pending();
+  ++turn_;
+  if (!pending_.empty() && turn_ % pending_interval == 0) drive_pending();
+  if (turn_ % clock_interval == 0) look_for_dead_links();
   const bool direct = active_.size() <= polled_directly;
   if (!direct) collect_events();
   // Backwards: pump() may take its endpoint off the list, which moves the last one, already visited, into its place.

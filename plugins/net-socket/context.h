@@ -25,7 +25,8 @@ struct Mr {};
 
 class Context : public plugin::NetObject {
 public:
-  Context(const Host &host, const Settings &settings, Device device, const tutti_net_ctx_config &config);
+  // devices: the one to use, and the others, whose addresses serve when it does not reach a peer.
+  Context(const Host &host, const Settings &settings, std::vector<Device> devices, const tutti_net_ctx_config &config);
   ~Context();
 
   std::unique_ptr<Listener> listen(plugin::Address &addr);
@@ -36,7 +37,10 @@ public:
   bool arm();
 
   const Settings &settings() const { return settings_; }
-  const Device &device() const { return device_; }
+  const std::vector<Device> &devices() const { return devices_; }
+  // The one whose network the address belongs to, else the one to use.
+  const Device &device_towards(const Address &peer) const;
+  bool stays_here(const Address &peer) const { return stays_on_host(device_towards(peer), peer); }
   Helpers *helpers() { return helpers_.get(); }
   void watch(int fd, Watched *target); // also moves a descriptor to a new target
   void unwatch(int fd);
@@ -51,15 +55,17 @@ public:
 private:
   bool collect_events(); // true when there were any
   void drive_pending();
+  void look_for_dead_links();
 
   Settings settings_;
-  Device device_;
+  std::vector<Device> devices_;
   Fd epoll_, event_;
   std::atomic<bool> armed_{false};
   Watched event_watch_;
   std::vector<Endpoint *> active_;
   std::vector<Pending *> pending_;
   uint32_t turn_ = 0;
+  std::chrono::steady_clock::time_point looked_{};
   std::vector<tutti_net_completion> ring_; // size is a power of two
   size_t first_ = 0, count_ = 0, reserved_ = 0;
   std::unique_ptr<Helpers> helpers_;

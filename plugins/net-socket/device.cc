@@ -42,26 +42,27 @@ std::vector<Device> find_devices(const Settings &settings, std::string &why) {
   const bool automatic = settings.interface.empty() || settings.interface.front() == '^';
   std::vector<Device> out;
   for (netif::Choice &c : found.choices) {
-    if (automatic && elsewhere && (c.interface.loopback || !c.interface.running)) continue;
-    const auto same =
-        std::count_if(out.begin(), out.end(), [&](const Device &d) { return d.interface.name == c.interface.name; });
-    Device d;
-    d.name = same ? plugin::text(c.interface.name, "#", same + 1) : c.interface.name;
-    d.veth = is_veth(c.interface.name);
-    d.interface = std::move(c.interface);
-    d.address = c.address;
-    out.push_back(std::move(d));
+    if (automatic && elsewhere && c.interface.loopback) continue;
+    auto d = std::find_if(out.begin(), out.end(), [&](const Device &o) { return o.interface.name == c.interface.name; });
+    if (d == out.end()) {
+      d = out.insert(out.end(), Device{std::move(c.interface), false});
+      d->veth = is_veth(d->interface.name);
+    }
+    // Link-local addresses come last; they serve when there is nothing else.
+    if (d->interface.addresses.empty() || !c.address.link_local()) d->interface.addresses.push_back(c.address);
   }
+  // A carrier may come or go at any time, so an interface without one is only a worse choice.
+  std::stable_partition(out.begin(), out.end(), [](const Device &d) { return d.interface.running; });
   return out;
 }
 
 void describe(const Device &d, tutti_net_dev &out) {
   out.mem_kinds = TUTTI_MEM_HOST;
-  d.name.copy(out.name, sizeof out.name - 1);
+  d.interface.name.copy(out.name, sizeof out.name - 1);
   char path[PATH_MAX];
   if (realpath(("/sys/class/net/" + d.interface.name + "/device").c_str(), path))
     std::string_view(path).copy(out.pci, sizeof out.pci - 1);
-  out.guid = 0xcbf29ce484222325u; // FNV-1a of the interface: addresses of one interface share its port
+  out.guid = 0xcbf29ce484222325u; // FNV-1a of the name
   for (const char c : d.interface.name) out.guid = (out.guid ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   out.max_message_bytes = max_message;
   out.speed_mbps = d.interface.speed_mbps > 0 ? static_cast<uint32_t>(d.interface.speed_mbps) : unknown_speed_mbps;
@@ -70,6 +71,14 @@ void describe(const Device &d, tutti_net_dev &out) {
   out.flags = d.interface.loopback ? uint32_t{TUTTI_NET_LOOPBACK} : 0;
   out.numa_node = read_numa_node(d.interface.name);
   out.rail = -1;
+}
+
+bool same_network(const Address &mine, const Address &other) {
+  if (mine.family() != other.family()) return false;
+  netif::detail::Entry network;
+  network.net = mine.storage;
+  network.prefix = mine.prefix;
+  return netif::detail::in_network(other, network);
 }
 
 bool stays_on_host(const Device &device, const Address &peer) {

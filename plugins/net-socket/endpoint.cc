@@ -1,9 +1,11 @@
 // tutti/plugins/net-socket/endpoint.cc
 #include "endpoint.h"
+#include <netinet/tcp.h>
 
 namespace tutti::net_socket {
 
 constexpr uint64_t piece_alignment = 64;
+constexpr int unanswered_before_dead = 5; // retransmissions or window probes in a row
 
 Endpoint::~Endpoint() {
   drop_stripes();
@@ -40,7 +42,8 @@ void Endpoint::open(Fd control, std::vector<Fd> data, bool sending, uint64_t min
 }
 
 std::string Endpoint::describe() const {
-  return plugin::text(endpoint_text(local_), sending_ ? " -> " : " <- ", endpoint_text(peer_), " (", ctx_.device().name, ")");
+  return plugin::text(endpoint_text(local_), sending_ ? " -> " : " <- ", endpoint_text(peer_), " (",
+                      ctx_.device_towards(peer_).interface.name, ")");
 }
 
 tutti_status Endpoint::post(const tutti_net_buf *bufs, uint32_t n, uint64_t *received, uint64_t cookie) {
@@ -96,6 +99,19 @@ bool Endpoint::move_stripes() {
   return true;
 }
 
+// Keepalive asks only on idle connections, and the kernel retransmits for a quarter of an hour. A peer that does not receive
+// still answers the kernel's probes, so it never looks dead here.
+void Endpoint::check_link() noexcept {
+  tcp_info info{};
+  socklen_t len = sizeof info;
+  if (!control_ || getsockopt(control_.get(), IPPROTO_TCP, TCP_INFO, &info, &len) != 0) return;
+  const auto silent = std::chrono::milliseconds(info.tcpi_last_ack_recv);
+  if (std::max(info.tcpi_retransmits, info.tcpi_probes) < unanswered_before_dead || silent < 2 * ctx_.settings().keepalive)
+    return;
+  fail_calls(TUTTI_ERR_REMOTE, plugin::text("the host of peer ", peer_text(), " (", ctx_.device_towards(peer_).interface.name,
+                                            ") has answered nothing for ", silent.count() / 1000, " s"));
+}
+
 void Endpoint::retire(uint32_t upto) {
   while (head_ != upto) {
     Message &m = at(head_);
@@ -112,7 +128,8 @@ void Endpoint::retire(uint32_t upto) {
 
 std::string Endpoint::lost_text(int err) const {
   if (err == Stripe::closed_by_peer) return plugin::text("peer ", peer_text(), " closed the connection");
-  return plugin::text("connection to peer ", peer_text(), " (", ctx_.device().name, ") failed: ", errno_text(err));
+  return plugin::text("connection to peer ", peer_text(), " (", ctx_.device_towards(peer_).interface.name,
+                      ") failed: ", errno_text(err));
 }
 
 void Endpoint::fail_calls(tutti_status status, const std::string &why) noexcept {

@@ -33,6 +33,7 @@ public:
   virtual void pump() noexcept = 0;  // one bounded round for the posted calls
   virtual bool may_move() const = 0; // whether pump() could do anything, by the events seen so far
   std::string describe() const;
+  void check_link() noexcept;  // fails the posted calls when the peer's host answers nothing any more
   size_t active_at = inactive; // the context's
 
 protected:

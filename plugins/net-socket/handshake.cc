@@ -27,37 +27,48 @@ constexpr char acceptor_role = 'a', connector_role = 'c';
 
 } // namespace
 
-Blob make_blob(const Address &address, const Secret &secret) {
+Blob make_blob(const Secret &secret) {
   Blob b{};
   b.magic = blob_magic;
   b.version = wire_version;
-  b.family = address.family() == AF_INET6 ? 6 : 4;
-  if (b.family == 6)
-    std::memcpy(b.ip, &reinterpret_cast<const sockaddr_in6 *>(&address.storage)->sin6_addr, 16);
-  else
-    std::memcpy(b.ip, &reinterpret_cast<const sockaddr_in *>(&address.storage)->sin_addr, 4);
-  b.port = port_of(address);
   b.secret = secret;
   return b;
 }
 
-Address blob_address(const Blob &b, uint32_t interface_index) {
+void add_place(Blob &blob, const Address &address) {
+  Place &p = blob.places[blob.count++];
+  p.family = address.family() == AF_INET6 ? 6 : 4;
+  p.port = port_of(address);
+  if (p.family == 6)
+    std::memcpy(p.ip, &reinterpret_cast<const sockaddr_in6 *>(&address.storage)->sin6_addr, 16);
+  else
+    std::memcpy(p.ip, &reinterpret_cast<const sockaddr_in *>(&address.storage)->sin_addr, 4);
+}
+
+std::vector<Address> blob_places(const Blob &b, uint32_t interface_index) {
   if (b.magic != blob_magic) plugin::fail(TUTTI_ERR_INVALID, "the address is not one of net-socket");
   if (b.version != wire_version)
     plugin::fail(TUTTI_ERR_UNSUPPORTED, "the peer's net-socket speaks version ", b.version, ", this one version ",
                  wire_version);
-  if ((b.family != 4 && b.family != 6) || b.port == 0) plugin::fail(TUTTI_ERR_INVALID, "the address of net-socket is damaged");
-  Address a;
-  a.storage.ss_family = b.family == 6 ? AF_INET6 : AF_INET;
-  if (b.family == 6) {
-    auto *s = reinterpret_cast<sockaddr_in6 *>(&a.storage);
-    std::memcpy(&s->sin6_addr, b.ip, 16);
-    if (a.link_local()) s->sin6_scope_id = interface_index;
-  } else {
-    std::memcpy(&reinterpret_cast<sockaddr_in *>(&a.storage)->sin_addr, b.ip, 4);
+  bool good = b.count > 0 && b.count <= Blob::capacity;
+  std::vector<Address> out;
+  for (uint16_t i = 0; good && i < b.count; ++i) {
+    const Place &p = b.places[i];
+    good = (p.family == 4 || p.family == 6) && p.port != 0;
+    Address a;
+    a.storage.ss_family = p.family == 6 ? AF_INET6 : AF_INET;
+    if (p.family == 6) {
+      auto *s = reinterpret_cast<sockaddr_in6 *>(&a.storage);
+      std::memcpy(&s->sin6_addr, p.ip, 16);
+      if (a.link_local()) s->sin6_scope_id = interface_index;
+    } else {
+      std::memcpy(&reinterpret_cast<sockaddr_in *>(&a.storage)->sin_addr, p.ip, 4);
+    }
+    set_port(a, p.port);
+    out.push_back(a);
   }
-  set_port(a, b.port);
-  return a;
+  if (!good) plugin::fail(TUTTI_ERR_INVALID, "the address of net-socket is damaged");
+  return out;
 }
 
 Hello make_hello(uint16_t index, uint16_t count, uint64_t min_task, const uint8_t (&connection)[16]) {
@@ -108,7 +119,7 @@ Step ConnectorHandshake::advance(int fd) {
     sign(proof_.mac, connector_role, hello_, answer_.nonce, secret_);
     stage_ = 2;
   }
-  return transfer_.send(fd, &proof_, sizeof proof_);
+  return stage_ == 2 ? Step::verified : transfer_.send(fd, &proof_, sizeof proof_);
 }
 
 Step AcceptorHandshake::advance(int fd) {

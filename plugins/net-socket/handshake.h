@@ -14,13 +14,16 @@ struct Secret {
   uint8_t bytes[crypto_auth_KEYBYTES];
 };
 
-// The address of a listener. Fixed width, little endian as all our hosts.
-struct Blob {
-  uint32_t magic;
-  uint16_t version, family;
+// The address of a listener: every place where it listens, best first. Fixed width, little endian as all our hosts.
+struct Place {
+  uint16_t family, port; // 4 or 6
   uint8_t ip[16];
-  uint16_t port;
-  uint8_t reserved[6];
+};
+struct Blob {
+  static constexpr uint16_t capacity = 10;
+  uint32_t magic;
+  uint16_t version, count;
+  Place places[capacity];
   Secret secret;
 };
 inline constexpr uint32_t blob_magic = 0x74536b74;
@@ -41,13 +44,14 @@ struct Answer {
 struct Proof {
   uint8_t mac[crypto_auth_BYTES];
 };
-static_assert(sizeof(Blob) == 64 && sizeof(Hello) == 72);
+static_assert(sizeof(Blob) == 240 && sizeof(Hello) == 72);
 
-Blob make_blob(const Address &address, const Secret &secret);
-// Throws on anything that make_blob() would not have written. link_local addresses take the connector's interface.
-Address blob_address(const Blob &blob, uint32_t interface_index);
+Blob make_blob(const Secret &secret);
+void add_place(Blob &blob, const Address &address);
+// Throws on anything that those two would not have written. link_local addresses take the connector's interface.
+std::vector<Address> blob_places(const Blob &blob, uint32_t interface_index);
 
-enum class Step { again, done, closed, denied, failed };
+enum class Step { again, verified, done, closed, denied, failed };
 
 // Moves the bytes of one struct over a non-blocking socket, piece by piece.
 class Transfer {
@@ -64,7 +68,9 @@ private:
 class ConnectorHandshake {
 public:
   ConnectorHandshake(const Hello &hello, const Secret &secret);
+  // `verified`: the other side knows the secret; the proof goes out after confirm().
   Step advance(int fd);
+  void confirm() { stage_ = 3; }
   int error() const { return transfer_.error(); }
 
 private:

@@ -8,12 +8,31 @@ constexpr int backlog = 128;
 constexpr int accepts_per_turn = 32;
 using Clock = std::chrono::steady_clock;
 
-Listener::Listener(Context &ctx, plugin::Address &addr)
-    : NetObject(ctx.host()), ctx_(ctx), fd_(make_listener(ctx.settings(), ctx.device(), backlog)) {
+Listener::Listener(Context &ctx, plugin::Address &addr) : NetObject(ctx.host()), ctx_(ctx) {
   randombytes_buf(secret_.bytes, sizeof secret_.bytes);
-  addr.set(make_blob(local_address(fd_.get()), secret_));
-  ctx.watch(fd_.get(), &watch_);
+  Blob blob = make_blob(secret_);
+  listen_everywhere(blob);
+  addr.set(blob);
   ctx.add_pending(this);
+}
+
+// On the device to use, and on the others for a peer that this one does not reach.
+void Listener::listen_everywhere(Blob &blob) {
+  std::optional<plugin::Error> first;
+  for (const Device &d : ctx_.devices())
+    for (const Address &a : d.interface.addresses) {
+      if (blob.count == Blob::capacity) return;
+      try {
+        Fd fd = make_listener(ctx_.settings(), a, backlog);
+        ctx_.watch(fd.get(), &watch_);
+        add_place(blob, local_address(fd.get()));
+        fds_.push_back(std::move(fd));
+      } catch (const plugin::Error &e) {
+        host().debug(e.what(), " (", d.interface.name, ")");
+        if (!first) first = e;
+      }
+    }
+  if (fds_.empty()) throw *first;
 }
 
 Listener::~Listener() {
@@ -21,14 +40,14 @@ Listener::~Listener() {
 }
 
 void Listener::refuse(const Guest &guest, std::string_view why) {
-  if (refused_++ == 0)
-    host().debug("refused a connection from ", endpoint_text(peer_address(guest.fd.get())), " at ",
-                 endpoint_text(local_address(fd_.get())), ": ", why);
+  static std::atomic<bool> warned{false}; // base.h allows one line per process
+  host().log(warned.exchange(true) ? TUTTI_LOG_DEBUG : TUTTI_LOG_WARN, "refused a connection from ",
+             endpoint_text(peer_address(guest.fd.get())), " at ", endpoint_text(local_address(guest.fd.get())), ": ", why);
 }
 
-void Listener::take_guests() {
+void Listener::take_guests(int from) {
   for (int i = 0; i < accepts_per_turn; ++i) {
-    Fd fd(accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    Fd fd(accept4(from, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) return; // nobody, or one that has gone, or no descriptor free: later
     if (guests_.size() == max_guests) {
       refuse(guests_.front(), "too many connections that do not prove themselves");
@@ -58,9 +77,9 @@ bool Listener::complete() const {
 }
 
 void Listener::drive() noexcept {
-  if (!fd_ || complete()) return;
+  if (complete()) return;
   try {
-    take_guests();
+    for (const Fd &fd : fds_) take_guests(fd.get());
     const auto oldest = Clock::now() - ctx_.settings().handshake_timeout;
     for (size_t i = 0; i < guests_.size();) {
       Guest &g = guests_[i];
@@ -83,14 +102,14 @@ void Listener::drive() noexcept {
 }
 
 std::unique_ptr<Endpoint> Listener::accept() {
-  if (!fd_) plugin::fail(TUTTI_ERR_INVALID, "this listener has accepted its endpoint");
+  if (fds_.empty()) plugin::fail(TUTTI_ERR_INVALID, "this listener has accepted its endpoint");
   drive();
   if (!complete()) return nullptr;
   Fd control = std::move(joined_[0]);
   std::vector<Fd> data(std::make_move_iterator(joined_.begin() + 1), std::make_move_iterator(joined_.end()));
   joined_.clear();
   guests_.clear();
-  fd_.reset();
+  fds_.clear();
   return make_receiver(ctx_, std::move(control), std::move(data), first_.min_task);
 }
 

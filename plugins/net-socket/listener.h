@@ -21,21 +21,21 @@ private:
     AcceptorHandshake handshake;
     std::unique_ptr<Watched> watch; // keeps its place when the list moves
   };
-  void take_guests();
+  void take_guests(int fd);
   void admit(Guest &guest);
   void refuse(const Guest &guest, std::string_view why);
   bool complete() const;
+  void listen_everywhere(Blob &blob);
 
   Context &ctx_;
   Secret secret_;
-  Fd fd_;
+  std::vector<Fd> fds_; // one for each address; empty after accept()
   Watched watch_;
   std::vector<Guest> guests_;
   // The sockets of the connection that has begun to prove itself, by index.
   std::vector<Fd> joined_;
   Hello first_{};
   std::unique_ptr<Watched> joined_watch_ = std::make_unique<Watched>();
-  uint64_t refused_ = 0;
 };
 
 std::unique_ptr<Endpoint> make_receiver(Context &ctx, Fd control, std::vector<Fd> data, uint64_t min_task);

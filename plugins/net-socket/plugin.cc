@@ -28,7 +28,10 @@ public:
   }
   void device_info(uint32_t dev, tutti_net_dev &out) { describe(device(dev), out); }
   std::unique_ptr<Context> ctx_create(uint32_t dev, const tutti_net_ctx_config &config) {
-    return std::make_unique<Context>(host_, settings_, device(dev), config);
+    std::vector<Device> all{device(dev)};
+    for (const Device &d : devices_)
+      if (d.interface.name != all.front().interface.name) all.push_back(d);
+    return std::make_unique<Context>(host_, settings_, std::move(all), config);
   }
 
 private:

@@ -14,7 +14,7 @@ public:
       : Endpoint(ctx), ahead_(ctx.settings().read_ahead) {
     queue_ = std::make_unique<Message[]>(max_messages);
     ctx.reserve_completions(max_calls);
-    tune_connection(control.get(), ctx.settings(), stays_on_host(ctx.device(), peer_address(control.get())));
+    tune_connection(control.get(), ctx.settings(), ctx.stays_here(peer_address(control.get())));
     open(std::move(control), std::move(data), false, min_task);
   }
 

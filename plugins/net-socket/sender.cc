@@ -12,7 +12,7 @@ class Sender final : public Endpoint, Pending {
 public:
   Sender(Context &ctx, const Blob &blob) : Endpoint(ctx), connector_(std::make_unique<Connector>(ctx, blob)) {
     peer_ = connector_->peer();
-    local_ = ctx.device().address;
+    local_ = ctx.devices().front().interface.addresses.front();
     sending_ = true;
     queue_ = std::make_unique<Message[]>(max_messages);
     ctx.reserve_completions(max_calls);

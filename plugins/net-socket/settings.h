@@ -21,6 +21,7 @@ struct Settings {
   uint32_t retries = 0;
   nanoseconds retry_sleep{0}, connect_timeout{0}, handshake_timeout{0}, user_timeout{0}, keepalive{0};
   uint16_t port_first = 0, port_last = 0; // 0 = any port
+  int traffic_class = -1;                 // of the context; -1 = not set
   // Data sockets beside the control socket. One that the caller's thread serves itself would gain nothing.
   uint32_t data_sockets() const { return threads == 0 && sockets == 1 ? 0 : std::max(1u, threads) * sockets; }
 };

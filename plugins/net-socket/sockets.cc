@@ -74,6 +74,11 @@ Fd make_socket(const Settings &s, int family) {
 
 // Only the refusal of a congestion control is an error, and check_congestion() has found it before; the rest are hints.
 void tune_connection(int fd, const Settings &s, bool local) {
+  if (s.traffic_class >= 0) {
+    set_int(fd, IPPROTO_IP, IP_TOS, s.traffic_class); // fails on an IPv6 socket, as the next does on an IPv4 one
+    set_int(fd, IPPROTO_IPV6, IPV6_TCLASS, s.traffic_class);
+    set_int(fd, SOL_SOCKET, SO_PRIORITY, std::min(s.traffic_class >> 5, 6)); // precedence; 7 needs a capability
+  }
   set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   if (s.busy_poll_us) set_int(fd, SOL_SOCKET, SO_BUSY_POLL, s.busy_poll_us);
   if (s.congestion != "auto") set_congestion(fd, s.congestion);
@@ -92,22 +97,22 @@ void tune_connection(int fd, const Settings &s, bool local) {
   }
 }
 
-Fd make_listener(const Settings &s, const Device &device, int backlog) {
+Fd make_listener(const Settings &s, const Address &address, int backlog) {
   const uint32_t count = s.port_first ? s.port_last - s.port_first + 1u : 1;
   // Ranks of one host start at different ports of the range.
   const uint32_t start = s.port_first ? static_cast<uint32_t>(getpid()) % count : 0;
   for (uint32_t i = 0; i < count; ++i) {
-    Fd fd = make_socket(s, device.address.family());
+    Fd fd = make_socket(s, address.family());
     set_int(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-    if (device.address.family() == AF_INET6) set_int(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
-    Address a = device.address;
+    if (address.family() == AF_INET6) set_int(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
+    Address a = address;
     set_port(a, s.port_first ? static_cast<uint16_t>(s.port_first + (start + i) % count) : uint16_t{0});
     if (bind(fd.get(), a.get(), a.length()) == 0 && listen(fd.get(), backlog) == 0) return fd;
     const int err = errno;
     if (s.port_first && (err == EADDRINUSE || err == EACCES)) continue;
-    fail_errno(err, "cannot listen at ", endpoint_text(a), " (", device.name, ")");
+    fail_errno(err, "cannot listen at ", endpoint_text(a));
   }
-  fail(TUTTI_ERR_SYSTEM, "no free port in port_range ", s.port_first, "-", s.port_last, " at ", netif::to_text(device.address));
+  fail(TUTTI_ERR_SYSTEM, "no free port in port_range ", s.port_first, "-", s.port_last, " at ", netif::to_text(address));
 }
 
 void check_congestion(const Settings &s, const Host &host) {

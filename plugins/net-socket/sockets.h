@@ -39,10 +39,10 @@ inline bool would_block(int err) {
 
 // Non-blocking, close-on-exec, with the settings applied. Throws.
 Fd make_socket(const Settings &settings, int family);
-// Options of a connected socket: no delay, congestion control, liveness. `local`: packets stay on this host.
+// Options of a connected socket: no delay, congestion control, liveness, traffic class. `local`: packets stay on this host.
 void tune_connection(int fd, const Settings &settings, bool local);
-// Bound to the device's address, a port of the range, listening.
-Fd make_listener(const Settings &settings, const Device &device, int backlog);
+// Bound to the address and a port of the range, listening. Throws.
+Fd make_listener(const Settings &settings, const Address &address, int backlog);
 // Throws when the congestion control that is asked for does not exist here.
 void check_congestion(const Settings &settings, const Host &host);
 

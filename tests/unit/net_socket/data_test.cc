@@ -217,9 +217,9 @@ TEST_CASE("an armed descriptor wakes the receiver when data arrives, and only th
     std::vector<uint8_t> in(data.size());
     for (uint64_t round = 1; round <= 5; ++round) {
       REQUIRE(p.recv(in.data(), in.size(), round) == TUTTI_OK);
-      REQUIRE(within(patience, [&] { return p.b.drive(), net.arm(p.b.c) == TUTTI_OK; }));
       pollfd w{fd, POLLIN, 0};
-      CHECK(poll(&w, 1, 0) == 0);
+      // A late acknowledgement of the round before may wake once more.
+      REQUIRE(within(patience, [&] { return p.b.drive(), net.arm(p.b.c) == TUTTI_OK && poll(&w, 1, 0) == 0; }));
       REQUIRE(p.send(data.data(), data.size(), round) == TUTTI_OK);
       REQUIRE(within(patience, [&] { return p.a.drive(), p.a.has(round) || poll(&w, 1, 0) == 1; }));
       REQUIRE(within(patience, [&] {

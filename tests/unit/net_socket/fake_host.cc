@@ -1,14 +1,18 @@
 #include "fake_host.h"
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <stdexcept>
 
+static std::atomic<int> warnings{0};
+
 struct Services {
   static FakeHost &self(const tutti_host *h) { return *static_cast<FakeHost *>(h->impl); }
 
   static int32_t log_enabled(const tutti_host *, tutti_log_level) noexcept { return 1; }
-  static void log(const tutti_host *h, tutti_log_level, const char *text) noexcept {
+  static void log(const tutti_host *h, tutti_log_level level, const char *text) noexcept {
+    if (level >= TUTTI_LOG_WARN) warnings++;
     const std::lock_guard lock(self(h).mutex_);
     self(h).log_ += std::string(text) + "\n";
   }
@@ -64,6 +68,9 @@ std::string FakeHost::value(const char *key) const {
   throw std::out_of_range(key);
 }
 
+int FakeHost::warnings() {
+  return ::warnings;
+}
 std::string FakeHost::last_error() const {
   const std::lock_guard lock(mutex_);
   return error_;

@@ -18,6 +18,7 @@ public:
   const tutti_plugin_desc &desc() const { return *desc_; }
   std::string last_error() const;
   std::string log() const;
+  static int warnings(); // lines at WARN of all hosts of this process
 
 private:
   friend struct Services;

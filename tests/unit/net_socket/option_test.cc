@@ -1,5 +1,10 @@
 // Options, devices, memory kinds.
 #include "pair.h"
+#include <net/if.h>
+#include <netinet/in.h>
+#include <set>
+#include <sys/socket.h>
+#include <unistd.h>
 
 TEST_CASE("devices have names, speeds and sane limits") {
   FakeHost host;
@@ -7,11 +12,14 @@ TEST_CASE("devices have names, speeds and sane limits") {
   uint32_t n = 0;
   REQUIRE(host.net().device_count(host.plugin(), &n) == TUTTI_OK);
   REQUIRE(n >= 1);
+  std::set<std::string> names;
   for (uint32_t i = 0; i < n; ++i) {
     tutti_net_dev d{};
     d.struct_size = sizeof d;
     REQUIRE(host.net().device_info(host.plugin(), i, &d) == TUTTI_OK);
     CHECK(std::strlen(d.name) > 0);
+    CHECK(names.insert(d.name).second);
+    CHECK(if_nametoindex(d.name) != 0); // an interface, whatever addresses it has
     CHECK(d.speed_mbps > 0);
     CHECK(d.mem_kinds == TUTTI_MEM_HOST);
     CHECK(d.max_inflight >= 8);
@@ -48,7 +56,10 @@ TEST_CASE("every option is read under the type and range that the table states")
 }
 
 TEST_CASE("listeners stay inside the port range and say when it is used up") {
-  FakeHost host(Opt{{"interface", "lo"}, {"family", "AF_INET"}, {"port_range", "45100-45103"}});
+  // Below the ports that the system hands out, and not where another run of this test is.
+  const int first = 10000 + getpid() % 5000 * 4;
+  const std::string range = std::to_string(first) + "-" + std::to_string(first + 3);
+  FakeHost host(Opt{{"interface", "lo"}, {"family", "AF_INET"}, {"port_range", range}});
   Ctx c(host);
   std::vector<tutti_net_listener *> made;
   tutti_status s = TUTTI_OK;
@@ -61,7 +72,7 @@ TEST_CASE("listeners stay inside the port range and say when it is used up") {
   }
   CHECK(made.size() == 4);
   CHECK(s < 0);
-  CHECK(host.last_error().find("45100-45103") != std::string::npos);
+  CHECK(host.last_error().find(range) != std::string::npos);
   for (auto *l : made) host.net().listener_destroy(l);
 }
 
@@ -75,4 +86,35 @@ TEST_CASE("host memory registers, other memory is refused") {
   host.net().mr_release(mr);
   r.kind = TUTTI_MEM_CUDA;
   CHECK(host.net().mr_register(c.c, &r, &mr) == TUTTI_ERR_UNSUPPORTED);
+}
+
+TEST_CASE("the traffic class of the communicator is that of its sockets") {
+  for (const char *family : {"AF_INET", "AF_INET6"}) {
+    FakeHost host(Opt{{"interface", "lo"}, {"family", family}});
+    constexpr int tclass = 0x48;
+    Ctx a(host, 0, tclass), b(host, 0, tclass);
+    uint8_t addr[TUTTI_NET_ADDR_BYTES];
+    uint32_t len = 0;
+    tutti_net_listener *l = nullptr;
+    tutti_net_ep *tx = nullptr, *rx = nullptr;
+    REQUIRE(host.net().listen(b.c, addr, &len, &l) == TUTTI_OK);
+    REQUIRE(host.net().connect(a.c, addr, len, &tx) == TUTTI_OK);
+    REQUIRE(within(patience, [&] {
+      a.drive(), b.drive();
+      if (!rx && host.net().accept(l, &rx) != TUTTI_OK) rx = nullptr;
+      return rx && host.net().ep_ready(tx) == TUTTI_OK;
+    }));
+    int marked = 0;
+    for (int fd = 3; fd < 1000; ++fd) {
+      int value = 0;
+      socklen_t size = sizeof value;
+      const bool v6 = std::string(family) == "AF_INET6";
+      if (getsockopt(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_TCLASS : IP_TOS, &value, &size) == 0 && value == tclass)
+        marked++;
+    }
+    CHECK(marked == 2);
+    host.net().ep_destroy(tx);
+    host.net().ep_destroy(rx);
+    host.net().listener_destroy(l);
+  }
 }

@@ -18,14 +18,14 @@ inline bool within(std::chrono::milliseconds limit, const std::function<bool()> 
   while (TestClock::now() < end);
   return false;
 }
-inline constexpr std::chrono::milliseconds patience{10000};
+inline constexpr std::chrono::milliseconds patience{30000};
 
 struct Ctx {
   const tutti_net_v1 &net;
   tutti_net_ctx *c = nullptr;
   std::map<uint64_t, std::vector<tutti_net_completion>> done;
-  explicit Ctx(FakeHost &host, uint32_t dev = 0) : net(host.net()) {
-    const tutti_net_ctx_config config = {sizeof(config), -1, 1, 0, 2};
+  explicit Ctx(FakeHost &host, uint32_t dev = 0, int32_t traffic_class = -1) : net(host.net()) {
+    const tutti_net_ctx_config config = {sizeof(config), traffic_class, 1, 0, 2};
     REQUIRE(net.ctx_create(host.plugin(), dev, &config, &c) == TUTTI_OK);
   }
   ~Ctx() { net.ctx_destroy(c); }

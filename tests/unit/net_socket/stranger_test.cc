@@ -31,7 +31,7 @@ struct Open {
   }
   uint16_t port() const {
     uint16_t p;
-    memcpy(&p, addr + 24, 2); // Blob: magic, version, family, ip[16], port
+    memcpy(&p, addr + 10, 2); // Blob: magic, version, count, then places: family, port, ip
     return p;
   }
   int stranger() {
@@ -86,6 +86,11 @@ TEST_CASE("garbage is refused and the real peer still connects") {
   CHECK(o.closed(fd));
   o.real_peer_connects();
   CHECK(o.host.log().find("refused a connection from 127.0.0.1:") != std::string::npos);
+  Open again;
+  const int other = again.stranger();
+  REQUIRE(send(other, junk.data(), junk.size(), MSG_NOSIGNAL) > 0);
+  CHECK(again.closed(other));
+  CHECK(FakeHost::warnings() == 1); // in the whole process
 }
 
 TEST_CASE("connections that say nothing are dropped in time and disturb nobody") {
@@ -141,7 +146,7 @@ TEST_CASE("the secret never crosses the wire") {
   uint8_t addr[TUTTI_NET_ADDR_BYTES];
   memcpy(addr, o.addr, sizeof addr);
   const uint16_t port = ntohs(at.sin_port);
-  memcpy(addr + 24, &port, 2);
+  memcpy(addr + 10, &port, 2);
   tutti_net_ep *tx = nullptr;
   REQUIRE(o.host.net().connect(o.a.c, addr, o.len, &tx) == TUTTI_OK);
   const int c = accept(fd, nullptr, nullptr);
@@ -207,4 +212,28 @@ TEST_CASE("a damaged address is an error, not a connection") {
   o.addr[0] ^= 1;
   CHECK(o.host.net().connect(o.a.c, o.addr, o.len, &tx) == TUTTI_ERR_INVALID);
   CHECK(tx == nullptr);
+}
+
+TEST_CASE("addresses that lead nowhere, or to somebody else, do not keep the connector from the right one") {
+  Open o, elsewhere;
+  uint8_t addr[TUTTI_NET_ADDR_BYTES];
+  memcpy(addr, o.addr, sizeof addr);
+  constexpr size_t count_at = 6, places_at = 8, place = 20;
+  const uint8_t nowhere[4] = {192, 0, 2, 77}; // TEST-NET: answers never, or that there is no route
+  const uint16_t three = 3;
+  memcpy(addr + places_at + 2 * place, o.addr + places_at, place);
+  memcpy(addr + places_at + place, elsewhere.addr + places_at, place);
+  memcpy(addr + places_at + 4, nowhere, sizeof nowhere);
+  memcpy(addr + count_at, &three, sizeof three);
+  memcpy(o.addr, addr, sizeof addr);
+  tutti_net_ep *tx = nullptr;
+  REQUIRE(o.host.net().connect(o.a.c, addr, o.len, &tx) == TUTTI_OK);
+  CHECK(within(patience, [&] {
+    o.a.drive();
+    elsewhere.poll();
+    o.poll();
+    return o.rx && o.host.net().ep_ready(tx) == TUTTI_OK;
+  }));
+  CHECK(elsewhere.rx == nullptr);
+  o.host.net().ep_destroy(tx);
 }
