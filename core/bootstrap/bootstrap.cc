@@ -103,13 +103,38 @@ void release_id(const tuttiUniqueId &id) {
   service.post([&service, base = parsed.value().base] { service.hub().remove_root(base); });
 }
 
+void JoinStop::stop(const Error &why) {
+  std::function<void(const Error &)> fn;
+  {
+    std::lock_guard lock(mutex_);
+    why_ = why;
+    fn = fn_;
+  }
+  if (fn) fn(why);
+}
+
+void JoinStop::arm(std::function<void(const Error &)> fn) {
+  std::optional<Error> why;
+  {
+    std::lock_guard lock(mutex_);
+    fn_ = fn;
+    why = why_;
+  }
+  if (fn && why) fn(*why);
+}
+
 Result<std::unique_ptr<Bootstrap>> Bootstrap::join(const tuttiUniqueId &id, int nranks, int rank,
-                                                   std::shared_ptr<const Config> config, Deadline deadline) {
+                                                   std::shared_ptr<const Config> config, Deadline deadline, JoinStop *stop) {
   if (nranks < 1 || rank < 0 || rank >= nranks)
     return fail(Code::invalid_argument, "rank {} of {}: ranks are 0 to nranks - 1", rank, nranks).phase("bootstrap");
   TUTTI_ASSIGN(parsed, boot::decode(id));
   auto member = std::make_shared<boot::Member>(boot::Service::get(), boot::comm_identity(parsed), std::move(config));
+  if (stop)
+    stop->arm([weak = std::weak_ptr(member)](const Error &why) {
+      if (const auto m = weak.lock()) m->fail(why);
+    });
   const Status s = member->join(parsed, nranks, rank, deadline);
+  if (stop) stop->arm({});
   if (!s.ok()) {
     member->close();
     return s;

@@ -11,6 +11,8 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,6 +43,18 @@ struct PeerInfo {
   std::string hostname;
 };
 
+// Ends a join from another thread, now or as soon as it begins. [any thread]
+class JoinStop {
+public:
+  void stop(const Error &why);
+  void arm(std::function<void(const Error &)> fn); // by join(): what stop() does; {} when it is over
+
+private:
+  std::mutex mutex_; // guards the rest
+  std::optional<Error> why_;
+  std::function<void(const Error &)> fn_;
+};
+
 class Bootstrap {
 public:
   // Starts a root in this process (owned by the service thread, ends after everybody joined or its deadline) and returns its
@@ -48,7 +62,8 @@ public:
   static Result<tuttiUniqueId> create_id(const Config &config);
   // Collective: check-in at the root, ring, exchange of PeerInfo. Errors name the ranks that are missing.
   static Result<std::unique_ptr<Bootstrap>> join(const tuttiUniqueId &id, int nranks, int rank,
-                                                 std::shared_ptr<const Config> config, Deadline deadline);
+                                                 std::shared_ptr<const Config> config, Deadline deadline,
+                                                 JoinStop *stop = nullptr);
   // Rank, size and id from the environment (tutti run, mpirun via PMIx, TUTTI_RANK + TUTTI_COMM_ID); see launch.h.
   struct Launch {
     int rank = -1, nranks = 0, local_rank = -1, local_size = -1;

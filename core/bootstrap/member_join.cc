@@ -236,7 +236,7 @@ void Member::ring_progress() {
 Status Member::wait_ring(Deadline deadline) {
   std::unique_lock lock(m_);
   // A little longer than asked for: at the deadline the root names who is missing, which says more than this rank can.
-  const auto until = deadline.at() + std::min<Nanos>(deadline.span() / 10, std::chrono::milliseconds(100));
+  const auto until = deadline.at() + std::min<Nanos>(deadline.span() / 2, std::chrono::seconds(1));
   cv_.wait_until(lock, until, [&] { return ring_done_ || error_; });
   if (error_) return Status(*error_);
   if (ring_done_) return {};
