@@ -14,6 +14,12 @@ if(TUTTI_SANITIZE)
   target_compile_options(tutti_build_flags INTERFACE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(tutti_build_flags INTERFACE -fsanitize=${TUTTI_SANITIZE})
 endif()
+if(TUTTI_BUILD_FUZZERS) # what is fuzzed counts its branches, too
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL Clang OR NOT TUTTI_SANITIZE MATCHES address)
+    message(FATAL_ERROR "TUTTI_BUILD_FUZZERS needs clang and TUTTI_SANITIZE=address")
+  endif()
+  target_compile_options(tutti_build_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 
 # tutti_core_part(NAME SOURCES ... [PUBLIC libs] [PRIVATE libs]): one folder of core/ as a static library; libtutti.so holds all.
 function(tutti_core_part name)
@@ -27,7 +33,8 @@ function(tutti_core_part name)
                         PRIVATE tutti_build_flags ${ARG_PRIVATE})
 endfunction()
 
-# tutti_add_test(NAME LABELS l... SOURCES ... [LIBS ...] [TIMEOUT s]): a doctest binary registered with ctest.
+# tutti_add_test(NAME LABELS l... SOURCES ... [LIBS ...] [TIMEOUT s]): a doctest binary registered with ctest. A test of several ranks
+# counts as two processors, so that `ctest -j` runs a light test beside it and no second one of its kind.
 function(tutti_add_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -41,9 +48,13 @@ function(tutti_add_test name)
     set(ARG_TIMEOUT 60)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+  if("multirank" IN_LIST ARG_LABELS)
+    set_tests_properties(${name} PROPERTIES PROCESSORS 2)
+  endif()
 endfunction()
 
-# tutti_add_fuzzer(NAME SOURCES ... [LIBS ...]): with clang and TUTTI_BUILD_FUZZERS a libFuzzer program in fuzz/NAME.
+# tutti_add_fuzzer(NAME SOURCES ... [LIBS ...]): with clang and TUTTI_BUILD_FUZZERS a libFuzzer program in fuzz/NAME, and a test that
+# runs it for a moment. `./dev fuzz` runs it for long.
 function(tutti_add_fuzzer name)
   if(NOT TUTTI_BUILD_FUZZERS)
     return()
@@ -51,7 +62,9 @@ function(tutti_add_fuzzer name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
   add_executable(fuzz_${name} ${ARG_SOURCES})
   set_target_properties(fuzz_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz OUTPUT_NAME ${name})
-  target_compile_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
   target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
   target_link_libraries(fuzz_${name} PRIVATE tutti_build_flags ${ARG_LIBS})
+  add_test(NAME fuzz.${name} COMMAND fuzz_${name} -runs=5000 -seed=1 -timeout=10 -rss_limit_mb=2048 -max_len=4096
+           -artifact_prefix=${CMAKE_BINARY_DIR}/fuzz/)
+  set_tests_properties(fuzz.${name} PROPERTIES LABELS fuzz TIMEOUT 120)
 endfunction()

@@ -10,7 +10,7 @@ if(EXISTS ${PROJECT_SOURCE_DIR}/plugin-api/cxx)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/plugin-api/cxx/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 endif()
 if(TUTTI_BUILD_STATIC)
-  install(TARGETS tutti_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS tutti_core_static EXPORT tutti ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} FILE_SET HEADERS)
 endif()
 install(EXPORT tutti NAMESPACE tutti:: DESTINATION ${package_dir} FILE tuttiTargets.cmake)
 

@@ -12,6 +12,8 @@ prefix=$scratch/moved
 "$cmake" -S "$here/program" -B "$scratch/b" -DCMAKE_PREFIX_PATH="$prefix" -DBUILD_TESTING=ON -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags" >/dev/null
 "$cmake" --build "$scratch/b" >/dev/null
 "$scratch/b/consumer"
+plugins=$(find "$prefix" -type d -path '*/tutti/plugins')
+[ ! -e "$scratch/b/consumer_static" ] || TUTTI_PLUGIN_PATH=$plugins "$scratch/b/consumer_static"
 (cd "$scratch/b" && ctest --output-on-failure | tail -n 3)
 
 pc=$(dirname "$(find "$prefix" -name tutti.pc)")

@@ -1,5 +1,4 @@
 // Parsers of core/bootstrap that see bytes of strangers. What parses must encode to something that parses to the same.
-// CMake: a fuzz target of this source, linked with tutti_bootstrap.
 #include "bootstrap/launch.h"
 #include "bootstrap/wire.h"
 #include <cstring>

@@ -10,6 +10,6 @@ notes='\b(TO''DO|FIX''ME|XX''X)\b'
 bad=0
 hits=$(list | xargs -0 grep -InE "$paths|$notes" 2>/dev/null | grep -v '^docs/examples/data/' | head -20)
 [ -n "$hits" ] && { echo "paths of one machine, or notes to oneself:"; echo "$hits"; bad=1; }
-large=$(list | xargs -0 -I{} find {} -maxdepth 0 -size +1024k 2>/dev/null)
+large=$(list | xargs -0 sh -c 'find "$@" -maxdepth 0 -size +1024k' sh 2>/dev/null)
 [ -n "$large" ] && { echo "files over 1 MiB: $large"; bad=1; }
 exit $bad
