@@ -67,6 +67,11 @@ Status Communicator::submit(const Op &op, tuttiStream_t stream) {
   // Nothing to move: the number alone keeps ranks in step.
   const bool untouched = nranks_ == 1 && op.in_place && !op.has_factor;
   if (op.bytes == 0 || untouched) {
+    if (nranks_ > 1) {
+      CallInfo call = op.info;
+      call.number = number_;
+      core_->engine->skip(call);
+    }
     last_seq_ = core_->engine->enqueued();
     return core_->engine->failed() ? core_->engine->error() : Status();
   }

@@ -56,13 +56,12 @@ Result<InitOptions> read_options(const tuttiConfig_t *given, const InitOptions &
     return fail(Code::invalid_argument, "config: blocking {} is not 0 or 1", c.blocking);
   if (set(c.minCTAs) && set(c.maxCTAs) && c.minCTAs > c.maxCTAs)
     return fail(Code::invalid_argument, "config: minCTAs {} is over maxCTAs {}", c.minCTAs, c.maxCTAs);
-  if (set(c.trafficClass) && c.trafficClass < 0)
-    return fail(Code::invalid_argument, "config: trafficClass {} is below 0", c.trafficClass);
   if (c.timeoutMs < 0) return fail(Code::invalid_argument, "config: timeoutMs {} is below 0", c.timeoutMs);
   if (set(c.blocking)) o.text("blocking", "core.blocking", c.blocking ? "true" : "false");
   if (set(c.minCTAs)) o.number("minCTAs", "coll.min_channels", c.minCTAs);
   if (set(c.maxCTAs)) o.number("maxCTAs", "coll.max_channels", c.maxCTAs);
   o.text("netName", "net.name", c.netName);
+  if (set(c.trafficClass)) o.number("trafficClass", "net.traffic_class", c.trafficClass);
   o.text("algo", "coll.algo", c.algo);
   o.text("proto", "coll.proto", c.proto);
   o.text("tuner", "plugins.tuner", c.tuner);
@@ -73,7 +72,6 @@ Result<InitOptions> read_options(const tuttiConfig_t *given, const InitOptions &
   out.config = config;
   out.blocking = config->flag("core.blocking");
   if (c.commName) out.name = c.commName;
-  if (set(c.trafficClass)) out.traffic_class = c.trafficClass;
   for (const auto &want : o.list())
     if (config->setting(want.key).origin != want.origin)
       log::info(log::Subsys::env, "{} = \"{}\" is overruled by {}", want.origin, want.text, config->setting(want.key).origin);

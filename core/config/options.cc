@@ -29,9 +29,6 @@ const std::vector<Option> &table() {
     {.key = "core.blocking", .type = TUTTI_OPT_BOOL, .default_value = "true",
      .help = "whether calls that set up or end a communicator return only when done",
      .env = "TUTTI_BLOCKING", .aliases = {"NCCL_COMM_BLOCKING"}, .scope = Scope::communicator},
-    {.key = "core.set_thread_name", .type = TUTTI_OPT_BOOL, .default_value = "true",
-     .help = "give the library's threads names that ps and top show",
-     .env = "TUTTI_SET_THREAD_NAME", .aliases = {"NCCL_SET_THREAD_NAME"}},
 
     // ---- log
     {.key = "log.level", .default_value = "warn", .help = "least important kind of line that is written",
@@ -65,6 +62,10 @@ const std::vector<Option> &table() {
      .help = "never use a network between ranks of one host",
      .env = "TUTTI_NET_DISABLE_INTRA", .aliases = {"NCCL_NET_DISABLE_INTRA"}, .scope = Scope::communicator, .agree = true},
 
+    {.key = "net.traffic_class", .type = TUTTI_OPT_INT, .default_value = "-1",
+     .help = "traffic class of the network's packets; sockets: the whole byte, DSCP << 2 (-1 = the system's)",
+     .env = "TUTTI_TRAFFIC_CLASS", .min = -1, .max = 255, .scope = Scope::communicator},
+
     // ---- socket: the control plane and the socket network
     {.key = "socket.ifname", .help = "interfaces: eth,ib are prefixes, =eth0 is exact, ^docker,lo excludes, 10.0.0.0/8 is a subnet",
      .env = "TUTTI_SOCKET_IFNAME", .aliases = {"NCCL_SOCKET_IFNAME"}},
@@ -78,6 +79,9 @@ const std::vector<Option> &table() {
     {.key = "socket.retry_sleep", .type = TUTTI_OPT_DURATION, .default_value = "100ms",
      .help = "pause after the n-th failed attempt is n times this",
      .env = "TUTTI_SOCKET_RETRY_SLEEP", .aliases = {"NCCL_SOCKET_RETRY_SLEEP_MSEC"}, .min = 0, .max = 60 * kSecond},
+    {.key = "socket.dead_after", .type = TUTTI_OPT_DURATION, .default_value = "15s",
+     .help = "silence after which another host, or the link to it, counts as dead on the control plane",
+     .env = "TUTTI_SOCKET_DEAD_AFTER", .min = 2 * kSecond, .max = 3600 * kSecond},
     {.key = "socket.stagger_threshold", .type = TUTTI_OPT_INT, .default_value = "256",
      .help = "ranks per root above which they check in one after the other",
      .env = "TUTTI_SOCKET_STAGGER_THRESHOLD", .aliases = {"NCCL_UID_STAGGER_THRESHOLD"}, .min = 1, .max = 1 << 30},
@@ -94,7 +98,8 @@ const std::vector<Option> &table() {
      .env = "TUTTI_SHM_HUGE_PAGES", .scope = Scope::communicator},
 
     // ---- coll
-    {.key = "coll.algo", .help = "algorithms allowed: [COLL:]a,b;COLL:^c (empty = the tuner decides among all)",
+    {.key = "coll.algo", .help = "algorithms allowed: [COLL:]a,b;COLL:^c; a list without COLL holds for every collective that "
+                                 "one of its algorithms can do (empty = the tuner decides among all)",
      .env = "TUTTI_ALGO", .aliases = {"NCCL_ALGO"}, .scope = Scope::communicator, .agree = true},
     {.key = "coll.proto", .help = "protocols allowed, same grammar as coll.algo",
      .env = "TUTTI_PROTO", .aliases = {"NCCL_PROTO"}, .scope = Scope::communicator, .agree = true},

@@ -248,8 +248,7 @@ private:
       return;
     }
     composed(b);
-    const bool single = s.src.count <= 1 && s.dst.count <= 1 && s.send_count <= 1;
-    if (!single || any_net(*b, s)) return;
+    if (s.src.count > 1 || s.dst.count > 1 || any_net(*b, s)) return;
     const HandlerSet &set = in_data() ? kLineHandlers : kCounterHandlers;
     const uint32_t user = s.dst.buf == TUTTI_BUF_OUT ? nt_ : 0u;
     const uint32_t shape = s.ops & (TUTTI_STEP_SRC | TUTTI_STEP_RECV | TUTTI_STEP_REDUCE | TUTTI_STEP_STORE | TUTTI_STEP_SEND);
@@ -257,14 +256,18 @@ private:
                        snd = TUTTI_STEP_SEND;
     // A line kernel combines src with what it receives in this order only; it matters to min and max of signed zeros.
     const bool order_ok = !in_data() || s.src_pos == 0 || b_.op == TUTTI_RED_SUM || b_.op == TUTTI_RED_PROD;
-    if (s.recv_count > 1) {
-      const bool fits = s.recv_count <= 128 && (shape & red) && (shape & store) && !(shape & snd);
-      if (fits) use(b, set.reduce_n, reduce_n_kernel(user));
+    if (s.recv_count > 1 || s.send_count > 1) {
+      const bool reduces = s.recv_count <= 128 && (shape & recv) && (shape & red) && (shape & store);
+      if (reduces) use(b, set.reduce_n, reduce_n_kernel(shape & snd ? 0u : user)); // what is sent on is read again
+      if (shape == (src | snd)) use(b, set.send_n, encode_);
+      if (shape == (src | store | snd)) use(b, set.send_store, encode_);
       return;
     }
     switch (shape) {
     case src | snd:
       return use(b, set.send, encode_);
+    case src | store | snd:
+      return use(b, set.send_store, encode_);
     case recv | store:
       return use(b, set.recv, user ? decode_nt_ : decode_);
     case recv | snd:
@@ -310,6 +313,7 @@ private:
         plan_.scratch_chunks ? uint64_t(b_.groups) * plan_.scratch_chunks * b_.window * b_.scratch_stride : 0;
     if (scratch + tmp == 0) return {};
     TUTTI_TRY(transport_.budget().take(scratch + tmp, fmt::format("scratch of plan {}", plan_.algo)));
+    b_.budgeted = scratch + tmp;
     if (scratch) b_.scratch = std::make_unique<uint8_t[]>(scratch + 64);
     if (tmp) b_.tmp = std::make_unique<uint8_t[]>(tmp + 64);
     return {};
@@ -353,6 +357,7 @@ Result<std::unique_ptr<Bound>> bind_plan(Transport &transport, std::shared_ptr<c
   TUTTI_TRY(Binder(transport, *bound).run());
   bound->multi = bound->lanes.size() > 1;
   bound->summary = summary_of(transport, *bound);
+  bound->way = mix32(text_hash(bound->way_text()));
   return bound;
 }
 

@@ -47,9 +47,20 @@ uint64_t whole_chunk(const Lane &lane, const Frame &f, uint32_t buf, int32_t chu
 }
 
 uint32_t keyed_signature(const Lane &lane, const Frame &f, uint32_t buf, int32_t chunk, uint32_t count) {
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; i < count; i++) bytes = bytes * 31 + whole_chunk(lane, f, buf, chunk + static_cast<int32_t>(i));
-  return mix32(bytes) & ~1u;
+  const uint64_t *marks = buf == TUTTI_BUF_SCRATCH ? nullptr : f.marks[buf];
+  uint64_t sum = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    const int32_t c = chunk + static_cast<int32_t>(i);
+    sum = sum * 31 + whole_chunk(lane, f, buf, c);
+    // Marks are one per block.
+    if (marks) sum += mix32(marks[static_cast<uint32_t>(c) / (buf == TUTTI_BUF_IN ? f.bound->pieces_in : f.bound->pieces_out)]);
+  }
+  return mix32(sum) & ~1u;
+}
+
+std::string Bound::way_text() const {
+  return fmt::format(" by {} ({}, slots {} x {} bytes)", plan->algo, selection.proto.table->name, selection.depth,
+                     selection.slot_bytes);
 }
 
 int fault_mismatch(Frame &f, const BoundLink &link, const Ring &ring) {

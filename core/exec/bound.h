@@ -87,6 +87,7 @@ struct Frame {
   uint64_t scratch_stride = 0;
   const Bound *bound = nullptr;
   const BufferShape *shape[2] = {nullptr, nullptr};
+  const uint64_t *marks[2] = {nullptr, nullptr};
   const void *preop_factor = nullptr;
   uint64_t postop_divisor = 0;
   bool in_place = false;
@@ -100,11 +101,14 @@ public:
   tutti_dtype dtype = 0;
   tutti_redop op = 0;
   std::string summary;
+  uint32_t way = 0; // equal on ranks that run it alike: algorithm, protocol, slots
+  std::string way_text() const;
   std::vector<Lane> lanes;
   std::vector<Geo> geo; // 2 per group
   uint32_t pieces_in = 1, pieces_out = 1, groups = 1, window = 0;
   bool multi = false, step_major = false, has_net = false;
   std::unique_ptr<uint8_t[]> scratch, tmp;
+  uint64_t budgeted = 0; // bytes of both, taken from the communicator's budget
   uint64_t scratch_stride = 0;
   tutti_scale_fn scale = nullptr;
   tutti_divide_fn divide = nullptr;
@@ -165,7 +169,7 @@ uint32_t keyed_signature(const Lane &lane, const Frame &frame, uint32_t buf, int
 // ---- handlers
 
 struct HandlerSet { // of one (signal, memory rings) combination
-  Handler send, recv, recv_reduce, recv_reduce_send, recv_reduce_forward, recv_send, recv_forward, reduce_n;
+  Handler send, recv, recv_reduce, recv_reduce_send, recv_reduce_forward, recv_send, recv_forward, reduce_n, send_n, send_store;
 };
 extern const HandlerSet kCounterHandlers, kLineHandlers;
 int run_composed(Lane &lane, const BoundStep &step, Frame &frame);

@@ -1,4 +1,5 @@
 // Who waits for whom, who called what: errors that name both sides.
+#include "exec/diagnose.h"
 #include "base/types.h"
 #include "exec/engine_impl.h"
 #include "transport/net_port.h"
@@ -8,17 +9,7 @@
 namespace tutti {
 namespace {
 
-enum : uint32_t { kAsk = 1, kMismatch = 2, kAnswer = 3 };
-enum : uint32_t { kHasSignature = 1 };
-constexpr auto kAnswerTime = std::chrono::milliseconds(500);
-constexpr size_t kMostNamed = 8; // ranks asked and named in one error
-const uint64_t kTag = make_tag(MsgKind::diagnose, 0);
-
-// Followed by text.
-struct Diagnose {
-  uint32_t type, conn, got, flags;
-  uint64_t nonce;
-};
+constexpr auto kAnswerTime = std::chrono::seconds(2); // a crowded machine; a peer that lives answers at once
 
 bool has_message(const Ring &r, NetPort *net) {
   if (r.net) return net->arrived(r);
@@ -27,13 +18,13 @@ bool has_message(const Ring &r, NetPort *net) {
 
 } // namespace
 
-std::vector<EngineImpl::WaitFor> EngineImpl::waiting_for() {
-  std::vector<WaitFor> out;
-  if (!active_) return out;
+size_t EngineImpl::waiting_for(std::span<WaitFor> out) {
+  size_t n = 0;
+  if (!active_) return n;
   const auto add = [&](int peer, bool receiving, uint32_t slice) {
     const bool known =
-        std::any_of(out.begin(), out.end(), [&](const WaitFor &w) { return w.peer == peer && w.receiving == receiving; });
-    if (!known) out.push_back({peer, receiving, slice});
+        std::any_of(out.begin(), out.begin() + n, [&](const WaitFor &w) { return w.peer == peer && w.receiving == receiving; });
+    if (!known && n < out.size()) out[n++] = {peer, receiving, slice};
   };
   for (Lane &lane : active_->lanes) {
     if (lane.finished || lane.pc >= lane.step_count) continue;
@@ -44,34 +35,28 @@ std::vector<EngineImpl::WaitFor> EngineImpl::waiting_for() {
     for (uint32_t i = 0; i < s.cold->step.send_count; i++)
       if (!ring_can_send(*s.send[i].ring)) add(s.send[i].peer, false, lane.slice);
   }
-  return out;
+  return n;
 }
 
+std::string EngineImpl::wait_text(const WaitFor &w, uint64_t slices) const {
+  return fmt::format("rank {} ({}, slice {} of {})", w.peer, w.receiving ? "recv" : "send", w.slice + 1, slices);
+}
+
+// Kept as numbers: a wait of a millisecond is ordinary, and must not allocate.
 void EngineImpl::note_waiting() {
-  std::string text;
-  for (const WaitFor &w : waiting_for()) {
-    if (!text.empty()) text += " and ";
-    text += fmt::format("rank {} ({}, slice {} of {})", w.peer, w.receiving ? "recv" : "send", w.slice + 1, slices_);
-  }
   std::lock_guard lock(mutex_);
-  waiting_text_ = std::move(text);
-  waiting_seq_ = started_.load(std::memory_order_relaxed);
+  waits_count_ = waiting_for(waits_);
+  waits_slices_ = slices_;
+  waits_seq_ = started_.load(std::memory_order_relaxed);
   noted_ = true;
 }
 
 std::string EngineImpl::recent_call(uint64_t seq) const {
-  const Recent &r = recent_[seq % kRecent];
-  constexpr auto relaxed = std::memory_order_relaxed;
-  if (seq == 0 || r.seq.load(relaxed) != seq) return "an operation long ago";
-  const uint64_t type_op = r.type_op.load(relaxed);
-  CallInfo c;
-  c.coll = static_cast<tutti_coll>(type_op >> 48);
-  c.dtype = static_cast<tutti_dtype>(type_op >> 32 & 0xffff);
-  c.op = static_cast<uint32_t>(type_op);
-  c.root = static_cast<int32_t>(r.root_signature.load(relaxed) >> 32);
-  c.count = r.count.load(relaxed);
-  c.number = r.number.load(relaxed);
-  return describe(c);
+  CallInfo call;
+  uint32_t signature = 0;
+  uint64_t got = 0;
+  if (seq == 0 || !read_recent(recent_[seq % kRecent], &call, &signature, &got) || got != seq) return "an operation long ago";
+  return describe(call);
 }
 
 std::string EngineImpl::activity() const {
@@ -79,7 +64,8 @@ std::string EngineImpl::activity() const {
   if (started > done) {
     std::string out = recent_call(started);
     std::lock_guard lock(mutex_);
-    if (waiting_seq_ == started && !waiting_text_.empty()) out += ", waits for " + waiting_text_;
+    for (size_t i = 0; waits_seq_ == started && i < waits_count_; i++)
+      out += (i ? " and " : ", waits for ") + wait_text(waits_[i], waits_slices_);
     return out;
   }
   if (tail_.load(std::memory_order_acquire) > done)
@@ -95,40 +81,45 @@ void EngineImpl::look_for_disagreement() {
     const BoundStep &s = lane.steps[lane.pc];
     for (uint32_t i = 0; i < s.recv_count; i++)
       if (transport_->peer_went_elsewhere(*s.recv[i].ring))
-        return report_mismatch(s.recv[i].peer, s.recv[i].ring->cold->conn, s.recv[i].fingerprint, 0, false);
+        return report_mismatch(s.recv[i].peer, s.recv[i].ring->cold->conn, 0, false);
   }
 }
 
 void EngineImpl::explain_fault() {
   Fault fault = std::move(frame_.fault);
   frame_.fault = {};
-  if (fault.kind == Fault::mismatch)
-    return report_mismatch(fault.link->peer, fault.link->ring->cold->conn, fault.link->fingerprint, fault.got, true);
+  if (fault.kind == Fault::mismatch) return report_mismatch(fault.link->peer, fault.link->ring->cold->conn, fault.got, true);
   if (fault.status.ok()) fault.status = tutti::fail(Code::internal, "operation failed without a reason");
   die(fault.status.error());
 }
 
-std::optional<std::string> EngineImpl::ask(int peer, uint32_t type, uint32_t conn, uint32_t got, uint32_t flags,
-                                           const std::string &text, Nanos patience) {
-  const uint64_t nonce = nonce_.fetch_add(1, std::memory_order_relaxed);
-  const Diagnose d{type, conn, got, flags, nonce};
-  Bytes data(sizeof d + text.size());
-  std::memcpy(data.data(), &d, sizeof d);
-  std::memcpy(data.data() + sizeof d, text.data(), text.size());
-  if (!bootstrap_.send(peer, kTag, data).ok()) return std::nullopt;
-  std::unique_lock lock(mutex_);
-  const auto until = Clock::now() + patience;
-  while (answers_.find(nonce) == answers_.end() && !failed() && Clock::now() < until) changed_.wait_until(lock, until);
-  const auto it = answers_.find(nonce);
-  if (it == answers_.end()) return std::nullopt;
-  std::string answer = std::move(it->second);
-  answers_.erase(it);
-  return answer;
+void EngineImpl::ask(int peer, Diagnose d, const std::string &text) {
+  if (questions_.empty()) answer_until_ = Clock::now() + kAnswerTime;
+  d.nonce = nonce_++;
+  if (send_diagnose(bootstrap_, peer, d, text).ok()) questions_.push_back({peer, d.nonce});
 }
 
-namespace {
+bool EngineImpl::answered() {
+  std::lock_guard lock(mutex_);
+  return Clock::now() >= answer_until_ || std::all_of(questions_.begin(), questions_.end(), [this](const Question &q) {
+           return answers_.find(q.nonce) != answers_.end();
+         });
+}
 
-// The same line on both sides, the lower rank first.
+std::optional<std::string> EngineImpl::answer_of(int peer) {
+  const auto q = std::find_if(questions_.begin(), questions_.end(), [&](const Question &x) { return x.peer == peer; });
+  if (q == questions_.end()) return std::nullopt;
+  std::lock_guard lock(mutex_);
+  const auto it = answers_.find(q->nonce);
+  return it == answers_.end() ? std::nullopt : std::optional(it->second);
+}
+
+void EngineImpl::forget_questions() {
+  questions_.clear();
+  std::lock_guard lock(mutex_);
+  answers_.clear();
+}
+
 Error disagreement(int rank_a, std::string call_a, int rank_b, std::string call_b) {
   if (rank_b < rank_a) {
     std::swap(rank_a, rank_b);
@@ -142,15 +133,32 @@ Error disagreement(int rank_a, std::string call_a, int rank_b, std::string call_
   return e;
 }
 
-} // namespace
+Status send_diagnose(Bootstrap &bootstrap, int to, const Diagnose &head, std::string_view text) {
+  Bytes data(sizeof head + text.size());
+  std::memcpy(data.data(), &head, sizeof head);
+  std::memcpy(data.data() + sizeof head, text.data(), text.size());
+  return bootstrap.send(to, kDiagnoseTag, data);
+}
 
-void EngineImpl::report_mismatch(int peer, uint16_t conn, uint32_t, uint32_t got, bool have_signature) {
-  const std::string mine = recent_call(started_.load(std::memory_order_relaxed));
-  const auto theirs = ask(peer, kMismatch, conn, got, have_signature ? kHasSignature : 0u, mine, kAnswerTime);
-  Error e = disagreement(rank_, mine, peer, theirs.value_or("another operation"));
+void EngineImpl::disagree(int peer, const std::string &mine, const std::string &theirs) {
+  Error e = disagreement(rank_, mine, peer, theirs);
   e.peer = peer;
   e.operation = mine;
   die(std::move(e));
+}
+
+// Asks at the first call and fails when the answer is there or late; until then the fault is found again and again.
+void EngineImpl::report_mismatch(int peer, uint16_t conn, uint32_t got, bool have_signature) {
+  const std::string mine = recent_call(started_.load(std::memory_order_relaxed));
+  if (questions_.empty()) {
+    Diagnose d;
+    d.type = Diagnosis::mismatch;
+    d.conn = conn;
+    d.got = got;
+    d.has_signature = have_signature;
+    ask(peer, d, mine);
+  }
+  if (answered()) disagree(peer, mine, answer_of(peer).value_or("another operation"));
 }
 
 // Which of this rank's calls sent a message with this signature to `from` on `conn`: the newest that fits, else the newest.
@@ -158,6 +166,7 @@ std::string EngineImpl::call_for(int from, uint32_t conn, uint32_t got, bool hav
   const uint64_t started = started_.load(std::memory_order_acquire);
   for (uint64_t seq = started; have_signature && seq > 0 && started - seq < kRecent; seq--) {
     const Recent &r = recent_[seq % kRecent];
+    std::lock_guard lock(mutex_); // until b has been looked at
     const Bound *b = r.bound.load(std::memory_order_relaxed);
     const auto signature = static_cast<uint32_t>(r.root_signature.load(std::memory_order_relaxed));
     if (r.seq.load(std::memory_order_relaxed) != seq || !b) continue;
@@ -173,46 +182,58 @@ void EngineImpl::on_diagnose(Message message) {
   if (message.data.size() < sizeof d) return;
   std::memcpy(&d, message.data.data(), sizeof d);
   std::string text(reinterpret_cast<const char *>(message.data.data()) + sizeof d, message.data.size() - sizeof d);
-  if (d.type == kAnswer) {
-    {
-      std::lock_guard lock(mutex_);
-      if (answers_.size() < 64) answers_[d.nonce] = std::move(text);
-    }
-    changed_.notify_all();
+  switch (d.type) {
+  case Diagnosis::answer: {
+    std::lock_guard lock(mutex_);
+    if (answers_.size() < 64) answers_[d.nonce] = std::move(text);
     return;
   }
-  if (d.type != kAsk && d.type != kMismatch) return;
-  const std::string mine = d.type == kAsk ? activity() : call_for(message.from, d.conn, d.got, d.flags & kHasSignature);
-  const Diagnose reply{kAnswer, 0, 0, 0, d.nonce};
-  Bytes data(sizeof reply + mine.size());
-  std::memcpy(data.data(), &reply, sizeof reply);
-  std::memcpy(data.data() + sizeof reply, mine.data(), mine.size());
-  (void)bootstrap_.send(message.from, kTag, data); // a peer that is gone needs no answer
-  if (d.type == kAsk) return;
-  Error e = disagreement(rank_, mine, message.from, std::move(text));
-  e.peer = message.from;
-  e.operation = mine;
-  die(std::move(e));
+  case Diagnosis::inquire:
+    return on_inquire(message.from, d, text);
+  case Diagnosis::finished:
+    return on_finished(message.from, d.number);
+  case Diagnosis::differs: {
+    const size_t cut = std::min(text.find('\0'), text.size());
+    return disagree(message.from, cut < text.size() ? text.substr(cut + 1) : "another operation", text.substr(0, cut));
+  }
+  case Diagnosis::ask:
+  case Diagnosis::mismatch:
+    break;
+  default:
+    return;
+  }
+  const std::string mine = d.type == Diagnosis::ask ? activity() : call_for(message.from, d.conn, d.got, d.has_signature != 0);
+  Diagnose reply;
+  reply.type = Diagnosis::answer;
+  reply.nonce = d.nonce;
+  (void)send_diagnose(bootstrap_, message.from, reply, mine); // a peer that is gone needs no answer
+  if (d.type == Diagnosis::mismatch) disagree(message.from, mine, text);
 }
 
+// Asks at the first call, fails when the answers are there or late.
 void EngineImpl::expire(Nanos waited) {
-  const std::string call = recent_call(started_.load(std::memory_order_relaxed));
-  const auto waits = waiting_for();
-  std::string who, said;
-  std::vector<int> asked;
-  for (const WaitFor &w : waits) {
-    if (asked.size() == kMostNamed) break;
-    who += fmt::format("{}rank {} ({}, slice {} of {})", who.empty() ? "" : " and ", w.peer, w.receiving ? "recv" : "send",
-                       w.slice + 1, slices_);
-    if (std::find(asked.begin(), asked.end(), w.peer) != asked.end()) continue;
-    asked.push_back(w.peer);
-    const auto answer =
-        ask(w.peer, kAsk, 0, 0, 0, "", Nanos(kAnswerTime) / static_cast<int64_t>(std::max<size_t>(1, waits.size())));
-    const bool idle_peer = answer && answer->starts_with("idle");
-    said += answer ? fmt::format("; rank {} {}{}", w.peer, idle_peer ? "has not called it: it is " : "is in ", *answer)
-                   : fmt::format("; rank {} does not answer", w.peer);
+  std::array<WaitFor, kMostNamed> room{};
+  const std::span<const WaitFor> waits(room.data(), waiting_for(room));
+  if (questions_.empty()) {
+    Diagnose d;
+    d.type = Diagnosis::ask;
+    for (const WaitFor &w : waits)
+      if (std::none_of(questions_.begin(), questions_.end(), [&](const Question &q) { return q.peer == w.peer; }))
+        ask(w.peer, d, "");
   }
-  if (failed()) return;
+  if (!answered()) return;
+  const std::string call = recent_call(started_.load(std::memory_order_relaxed));
+  std::string who, said;
+  for (const WaitFor &w : waits) who += (who.empty() ? "" : " and ") + wait_text(w, slices_);
+  for (const Question &q : questions_) {
+    const auto answer = answer_of(q.peer);
+    std::string does = answer ? "is in " + *answer : "does not answer";
+    if (answer && *answer == "idle after " + call)
+      does = "has completed it";
+    else if (answer && answer->starts_with("idle"))
+      does = "has not called it: it is " + *answer;
+    said += fmt::format("; rank {} {}", q.peer, does);
+  }
   Error e;
   e.code = Code::timeout;
   e.peer = waits.empty() ? -1 : waits.front().peer;

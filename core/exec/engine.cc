@@ -106,12 +106,36 @@ Result<const Bound *> EngineImpl::bind(std::shared_ptr<const Plan> plan, const S
   return static_cast<const Bound *>(bounds_.back().get());
 }
 
+void EngineImpl::release(const Bound *bound) {
+  {
+    std::lock_guard lock(mutex_);
+    for (Recent &r : recent_)
+      if (r.bound.load(std::memory_order_relaxed) == bound) r.bound.store(nullptr, std::memory_order_relaxed);
+  }
+  transport_->budget().give(bound->budgeted);
+  std::erase_if(bounds_, [&](const auto &b) { return b.get() == bound; });
+}
+
 Status EngineImpl::check_args(const Bound &b, const OpArgs &args) const {
   if (args.preop_factor && b.has_preop && !b.scale)
     return tutti::fail(Code::invalid_argument, "no kernel scales {}", dtype_name(b.dtype));
   if (args.postop_divisor && b.has_postop && !b.divide)
     return tutti::fail(Code::invalid_argument, "no kernel divides {}", dtype_name(b.dtype));
   return {};
+}
+
+// The caller's tables may go once enqueue() has returned.
+void EngineImpl::copy_tables(Queued &q) {
+  BufferShape &in = q.args.in_shape, &out = q.args.out_shape;
+  const std::pair<const uint64_t **, uint32_t> tables[] = {{&in.bytes, in.blocks},        {&in.offsets, in.blocks},
+                                                           {&out.bytes, out.blocks},      {&out.offsets, out.blocks},
+                                                           {&q.args.in_marks, in.blocks}, {&q.args.out_marks, out.blocks}};
+  q.tables.clear();
+  for (const auto &[table, n] : tables)
+    if (*table) q.tables.insert(q.tables.end(), *table, *table + n);
+  const uint64_t *at = q.tables.data();
+  for (const auto &[table, n] : tables)
+    if (*table) *table = std::exchange(at, at + n);
 }
 
 Result<uint64_t> EngineImpl::enqueue(const Bound *bound, const OpArgs &args, std::span<const Dependency> after) {
@@ -123,17 +147,7 @@ Result<uint64_t> EngineImpl::enqueue(const Bound *bound, const OpArgs &args, std
   q.bound = const_cast<Bound *>(bound); // the engine's own; callers only hold it
   q.args = args;
   q.after.assign(after.begin(), after.end());
-  q.tables.clear();
-  const BufferShape *shapes[] = {&args.in_shape, &args.out_shape};
-  for (const BufferShape *s : shapes) {
-    if (s->bytes) q.tables.insert(q.tables.end(), s->bytes, s->bytes + s->blocks);
-    if (s->offsets) q.tables.insert(q.tables.end(), s->offsets, s->offsets + s->blocks);
-  }
-  const uint64_t *at = q.tables.data();
-  for (BufferShape *s : {&q.args.in_shape, &q.args.out_shape}) {
-    if (s->bytes) s->bytes = std::exchange(at, at + s->blocks);
-    if (s->offsets) s->offsets = std::exchange(at, at + s->blocks);
-  }
+  copy_tables(q);
   if (args.preop_factor) {
     std::memcpy(&q.factor, args.preop_factor, dtype_bytes(bound->dtype));
     q.args.preop_factor = &q.factor;
@@ -182,6 +196,11 @@ Status EngineImpl::run(const Bound *bound, const OpArgs &args) {
 
 Status EngineImpl::wait(uint64_t seq) {
   if (completed() >= seq) return {};
+  if (own()) [[likely]] { // usually one look is enough, and a waiter need not be announced
+    drive_round(polls_);
+    disown();
+    if (completed() >= seq) return {};
+  }
   waiters_.fetch_add(1, std::memory_order_relaxed);
   Idle patience;
   while (completed() < seq && !failed()) {
@@ -235,24 +254,28 @@ void EngineImpl::on_blocked() {
   const auto now = Clock::now();
   if (blocked_since_ == Clock::time_point{}) {
     blocked_since_ = looked_ = now;
+    if (!questions_.empty()) forget_questions();
     return;
   }
   if (now - looked_ < kLookEvery) return;
   looked_ = now;
   if (!noted_) note_waiting();
   look_for_disagreement();
+  if (!failed()) inquire(now);
   if (!failed() && now - blocked_since_ >= timeout_) expire(now - blocked_since_);
 }
 
 void EngineImpl::remember(const CallInfo &c, const Bound *bound, uint64_t seq, uint32_t signature) {
   Recent &r = recent_[seq % kRecent];
   constexpr auto relaxed = std::memory_order_relaxed;
+  r.seq.store(0, relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
   r.type_op.store(uint64_t(c.coll) << 48 | uint64_t(c.dtype) << 32 | c.op, relaxed);
   r.root_signature.store(uint64_t(static_cast<uint32_t>(c.root)) << 32 | signature, relaxed);
   r.count.store(c.count, relaxed);
   r.number.store(c.number, relaxed);
   r.bound.store(bound, relaxed);
-  r.seq.store(seq, relaxed);
+  r.seq.store(seq, std::memory_order_release);
   started_.store(seq, std::memory_order_release);
 }
 
@@ -271,7 +294,6 @@ void EngineImpl::fail(const Error &error) {
     error_ = Status(error);
     failed_.store(true, std::memory_order_release);
   }
-  changed_.notify_all();
 }
 
 Status EngineImpl::error() const {

@@ -43,6 +43,8 @@ struct OpArgs {
   const void *in = nullptr;
   void *out = nullptr;
   BufferShape in_shape, out_shape;
+  // One per block, or nullptr: what both ends of a message must agree on beside its size (send/recv: the type).
+  const uint64_t *in_marks = nullptr, *out_marks = nullptr;
   bool in_place = false;              // IN and OUT overlap where the collective allows it
   const void *preop_factor = nullptr; // one element of dtype, copied; nullptr = no pre-operation
   uint64_t postop_divisor = 0;        // 0 = no post-operation
@@ -62,9 +64,15 @@ public:
   virtual std::string describe_link(int peer) const = 0; // "shm", "net socket eth0 10.0.0.1 -> 10.0.0.2"
 
   // Resolves a plan; links are created on first use, without waiting for peers. Not concurrent with itself. Errors say which
-  // link, protocol or cap. Bound plans live as long as the engine.
+  // link, protocol or cap. Bound plans live until release() or as long as the engine.
   virtual Result<const Bound *> bind(std::shared_ptr<const Plan> plan, const Selection &selection, tutti_dtype dtype,
                                      tutti_redop op) = 0;
+
+  // Frees a bound plan whose operations have all completed. [the thread that binds]
+  virtual void release(const Bound *bound) = 0;
+
+  // A collective without data, which needs no operation: remembered for ranks that call it with data. [any thread]
+  virtual void skip(const CallInfo &call) = 0;
 
   // A point in this engine's sequence. Complete when completed() >= seq.
   struct Dependency {

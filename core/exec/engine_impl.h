@@ -2,10 +2,10 @@
 // away.
 #pragma once
 #include "exec/bound.h"
+#include "exec/diagnose.h"
 #include "exec/engine.h"
 #include "transport/transport.h"
 #include <array>
-#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -14,6 +14,7 @@ namespace tutti {
 
 constexpr uint32_t kQueue = 128; // operations enqueued and not complete
 constexpr uint32_t kRecent = 32; // calls remembered for diagnoses
+constexpr size_t kMostNamed = 8; // ranks asked and named in one error
 
 class EngineImpl final : public Engine {
 public:
@@ -27,6 +28,8 @@ public:
   std::string describe_link(int peer) const override { return transport_->describe(peer); }
   Result<const Bound *> bind(std::shared_ptr<const Plan> plan, const Selection &selection, tutti_dtype dtype,
                              tutti_redop op) override;
+  void release(const Bound *bound) override;
+  void skip(const CallInfo &call) override;
   Result<uint64_t> enqueue(const Bound *bound, const OpArgs &args, std::span<const Dependency> after) override;
   Status run(const Bound *bound, const OpArgs &args) override;
   Status wait(uint64_t seq) override;
@@ -52,10 +55,14 @@ private:
     std::vector<Dependency> after;
     uint64_t factor = 0; // one element
   };
-  // A remembered call; words are atomic because diagnoses read them while the owner writes the next.
+  // A remembered call; words are atomic because diagnoses read them while the owner writes the next: seq is 0 meanwhile.
   struct Recent {
     std::atomic<uint64_t> type_op{0}, root_signature{0}, count{0}, number{0}, seq{0};
     std::atomic<const Bound *> bound{nullptr};
+  };
+  struct Question { // to a peer, without an answer so far
+    int peer;
+    uint64_t nonce;
   };
   struct Idle { // a waiting thread's patience
     uint32_t rounds = 0;
@@ -69,11 +76,14 @@ private:
   }
   void disown() { owner_.store(0, std::memory_order_release); }
 
+  static void copy_tables(Queued &queued);
+
   // run.cc: all of it by the owner
   Status check_args(const Bound &bound, const OpArgs &args) const;
   void start(Bound &bound, const OpArgs &args, uint64_t seq);
   void place(Bound &bound, const OpArgs &args);
   Drive drive(uint32_t polls);
+  Drive run_plan(Bound &bound, uint32_t polls);
   Drive run_single(Bound &bound, uint32_t polls);
   Drive run_lanes(Bound &bound, uint32_t polls);
   int advance(Bound &bound, Lane &lane);
@@ -94,17 +104,29 @@ private:
     bool receiving;
     uint32_t slice;
   };
-  std::vector<WaitFor> waiting_for(); // by the owner
+  size_t waiting_for(std::span<WaitFor> out); // by the owner; what does not fit is left out
+  std::string wait_text(const WaitFor &wait, uint64_t slices) const;
   void note_waiting();
   void look_for_disagreement();
   void explain_fault();
-  void report_mismatch(int peer, uint16_t conn, uint32_t fingerprint, uint32_t got, bool have_signature);
+  void report_mismatch(int peer, uint16_t conn, uint32_t got, bool have_signature);
+  void disagree(int peer, const std::string &mine, const std::string &theirs);
   void expire(Nanos waited);
   void on_diagnose(Message message);
-  std::optional<std::string> ask(int peer, uint32_t type, uint32_t conn, uint32_t got, uint32_t flags, const std::string &text,
-                                 Nanos patience);
+  void ask(int peer, Diagnose head, const std::string &text);
+  bool answered(); // all of them are, or it is too late
+  std::optional<std::string> answer_of(int peer);
+  void forget_questions();
   std::string recent_call(uint64_t seq) const;
   std::string call_for(int from, uint32_t conn, uint32_t got, bool have_signature) const;
+
+  // inquire.cc
+  void inquire(Clock::time_point now); // by the owner
+  void on_inquire(int from, const Diagnose &d, const std::string &text);
+  void reply_finished(int to, uint64_t number);
+  void on_finished(int from, uint64_t number);
+  void sizes_differ(int peer, const std::string &mine);
+  bool read_recent(const Recent &recent, CallInfo *call, uint32_t *signature, uint64_t *seq) const;
 
   // ---- touched by every operation
   alignas(64) std::atomic<uint32_t> owner_{0};
@@ -116,7 +138,8 @@ private:
   bool moved_ = false, draining_ = false, noted_ = false;
   uint32_t polls_ = 2000;
   uint32_t yields_ = 0; // 0 = by time
-  Clock::time_point blocked_since_{}, looked_{};
+  Clock::time_point blocked_since_{}, looked_{}, inquired_{}, answer_until_{};
+  std::vector<Question> questions_;
   Frame frame_;
   BufferShape shape_[2];
 
@@ -131,15 +154,18 @@ private:
   std::unique_ptr<Queued[]> queue_;
   std::array<Recent, kRecent> recent_;
   std::atomic<uint64_t> started_{0};
-  mutable std::mutex mutex_; // guards error_, waiting_text_, waiting_seq_, answers_
-  std::condition_variable changed_;
+  mutable std::mutex mutex_; // guards error_ to skipped_count_, and a Recent's bound against release()
   Status error_;
-  std::string waiting_text_;
-  uint64_t waiting_seq_ = 0;
+  std::array<WaitFor, kMostNamed> waits_{}; // whom the operation waits for, as last noted
+  uint64_t waits_slices_ = 0, waits_seq_ = 0;
+  size_t waits_count_ = 0;
   std::map<uint64_t, std::string> answers_;
-  std::atomic<uint64_t> nonce_{1};
+  std::map<int, uint64_t> finished_;   // number of the collective that a peer said it has completed
+  std::array<CallInfo, 16> skipped_{}; // calls that had nothing to move
+  uint64_t skipped_count_ = 0;
+  uint64_t nonce_ = 1;
 };
 
-uint32_t call_signature(const CallInfo &call, bool point_to_point); // odd
+uint32_t call_signature(const CallInfo &call); // odd
 
 } // namespace tutti

@@ -122,9 +122,40 @@ template <bool Store> int recv_send(Lane &lane, const BoundStep &s, Frame &f) {
   return 1;
 }
 
+// Copies to every send link of the step; the caller has seen that all have room.
+void send_to_all(const Lane &lane, const BoundStep &s, const Frame &f, const uint8_t *from, uint64_t bytes, uint32_t buf,
+                 int32_t chunk) {
+  for (uint32_t k = 0; k < s.cold->step.send_count; k++) {
+    Ring &w = *s.send[k].ring;
+    uint8_t *slot = slot_at(w);
+    copy_fn(s.cold->encode)(slot + payload_offset(bytes), from, bytes);
+    ring_publish(w, slot, signature_of(lane, f, s.send[k], buf, chunk));
+  }
+}
+bool can_send_to_all(const BoundStep &s) {
+  for (uint32_t k = 0; k < s.cold->step.send_count; k++)
+    if (!ring_can_send(*s.send[k].ring)) return false;
+  return true;
+}
+
+// Fan-out of the local operand; with Store it also goes to dst, unless it lies there already.
+template <bool Store> int send_n(Lane &lane, const BoundStep &s, Frame &f) {
+  const int32_t chunk = src_chunk(lane, s);
+  const Piece a = piece_of(lane, f, s.src_buf, chunk);
+  if (a.bytes <= 0) return 1;
+  if (!can_send_to_all(s)) return 0;
+  const auto bytes = static_cast<uint64_t>(a.bytes);
+  send_to_all(lane, s, f, a.at, bytes, s.src_buf, chunk);
+  if constexpr (Store) {
+    const Piece d = piece_of(lane, f, s.dst_buf, dst_chunk(lane, s));
+    if (d.at != a.at) s.cold->copy_out(d.at, a.at, bytes);
+  }
+  return 1;
+}
+
 constexpr uint32_t kMaxFanIn = 128;
 
-// Fan-in in rank order, result to memory. lane.done = links known to be ready.
+// Fan-in in rank order, result to memory and to the send links. lane.done = links known to be ready.
 int reduce_n(Lane &lane, const BoundStep &s, Frame &f) {
   const tutti_step &step = s.cold->step;
   const bool with_src = step.ops & TUTTI_STEP_SRC;
@@ -140,6 +171,7 @@ int reduce_n(Lane &lane, const BoundStep &s, Frame &f) {
     lane.done = k;
     return ready == 0 ? 0 : fault_mismatch(f, link, *link.ring);
   }
+  if (!can_send_to_all(s)) return 0;
   lane.done = 0;
   const auto bytes = static_cast<uint64_t>(a.bytes);
   const void *operand[kMaxFanIn + 1];
@@ -151,6 +183,7 @@ int reduce_n(Lane &lane, const BoundStep &s, Frame &f) {
   if (with_src && step.src_pos >= s.recv_count) operand[n++] = a.at;
   const Piece d = with_src ? piece_of(lane, f, s.dst_buf, dst_chunk(lane, s)) : a;
   reduce_n_fn(s.kernel)(d.at, operand, n, bytes);
+  send_to_all(lane, s, f, d.at, bytes, buf, chunk);
   for (uint32_t k = 0; k < s.recv_count; k++) ring_consume(*s.recv[k].ring);
   return 1;
 }
@@ -158,6 +191,7 @@ int reduce_n(Lane &lane, const BoundStep &s, Frame &f) {
 } // namespace
 
 const HandlerSet kCounterHandlers{
-    send, recv, recv_reduce, recv_reduce_send<false>, recv_reduce_send<true>, recv_send<false>, recv_send<true>, reduce_n};
+    send,     recv,          recv_reduce, recv_reduce_send<false>, recv_reduce_send<true>, recv_send<false>, recv_send<true>,
+    reduce_n, send_n<false>, send_n<true>};
 
 } // namespace tutti

@@ -85,6 +85,7 @@ int recv_reduce_forward(Lane &lane, const BoundStep &s, Frame &f) {
 
 } // namespace
 
-const HandlerSet kLineHandlers{send, recv, recv_reduce, nullptr, recv_reduce_forward, nullptr, nullptr, nullptr};
+const HandlerSet kLineHandlers{send,    recv,    recv_reduce, nullptr, recv_reduce_forward,
+                               nullptr, nullptr, nullptr,     nullptr, nullptr};
 
 } // namespace tutti

@@ -8,7 +8,8 @@
 namespace tutti {
 namespace {
 
-constexpr uint32_t kEagerPolls = 128; // polls without a pause: the answer is mostly a cache miss away
+constexpr uint32_t kPollsPerNetRound = 8; // asking a device takes as long as so many looks at memory
+constexpr uint32_t kEagerPolls = 128;     // polls without a pause: the answer is mostly a cache miss away
 
 inline void cpu_pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -62,8 +63,8 @@ void place_buffer(Geo *g, const BufferShape &s, uint32_t pieces, uint32_t groups
 
 } // namespace
 
-uint32_t call_signature(const CallInfo &c, bool point_to_point) {
-  if (point_to_point) return mix32(TUTTI_COLL_SEND_RECV) | 1u; // ranks may group their sends and receives differently
+uint32_t call_signature(const CallInfo &c) {
+  if (c.coll == TUTTI_COLL_SEND_RECV) return mix32(TUTTI_COLL_SEND_RECV) | 1u; // ranks may group them differently
   const uint64_t head = uint64_t(c.coll) << 48 | uint64_t(c.dtype) << 40 | uint64_t(c.op & 0xff) << 32 | uint32_t(c.root);
   return mix32(head ^ (c.count + 0x1234'5678'9abcull) * 0xd6e8'feb8'6659'fd93ull) | 1u;
 }
@@ -96,13 +97,15 @@ void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq) {
   place(b, args);
   const bool p2p = args.call.coll == TUTTI_COLL_SEND_RECV;
   frame_.slice_bytes = b.selection.slot_bytes;
-  frame_.signature = call_signature(args.call, p2p);
+  frame_.signature = call_signature(args.call);
   frame_.keyed = p2p || args.in_shape.bytes || args.out_shape.bytes;
   frame_.bound = &b;
   frame_.scratch = b.scratch.get();
   frame_.scratch_stride = b.scratch_stride;
   frame_.shape[0] = &args.in_shape;
   frame_.shape[1] = &args.out_shape;
+  frame_.marks[0] = args.in_marks;
+  frame_.marks[1] = args.out_marks;
   frame_.preop_factor = args.preop_factor;
   frame_.postop_divisor = args.postop_divisor;
   frame_.in_place = args.in_place;
@@ -207,19 +210,24 @@ EngineImpl::Drive EngineImpl::run_lanes(Bound &b, uint32_t polls) {
   return Drive::done;
 }
 
+EngineImpl::Drive EngineImpl::run_plan(Bound &b, uint32_t polls) {
+  return b.multi || b.step_major ? run_lanes(b, polls) : run_single(b, polls);
+}
+
 EngineImpl::Drive EngineImpl::drive(uint32_t polls) {
   Bound &b = *active_;
-  NetPort *net = b.has_net ? transport_->net() : nullptr;
-  if (net) {
-    polls = 8; // the device moves only when asked
-    moved_ |= net->progress();
+  if (!b.has_net) return slices_ ? run_plan(b, polls) : Drive::done;
+  NetPort &net = *transport_->net();
+  for (uint32_t round = 0; round <= polls / kPollsPerNetRound; round++) { // the device moves only when asked
+    moved_ |= net.progress();
+    if (!draining_) {
+      const Drive d = slices_ ? run_plan(b, 0) : Drive::done;
+      if (d == Drive::failed) return d;
+      draining_ = d == Drive::done; // what has not left yet still belongs to the device
+    }
+    if (draining_ && !net.sends_pending()) return Drive::done;
   }
-  Drive d = Drive::done;
-  if (!draining_ && slices_) d = b.multi || b.step_major ? run_lanes(b, polls) : run_single(b, polls);
-  if (d != Drive::done || !net) return d;
-  draining_ = true; // what is sent from user memory still belongs to the device
-  if (net->home_pending()) moved_ |= net->progress();
-  return net->home_pending() ? Drive::blocked : Drive::done;
+  return Drive::blocked;
 }
 
 void EngineImpl::complete() {

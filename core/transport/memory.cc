@@ -1,7 +1,10 @@
 #include "transport/memory.h"
+#include "log/log.h"
+#include "plan/chunks.h"
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <linux/memfd.h>
 #include <map>
 #include <mutex>
 #include <sys/mman.h>
@@ -9,6 +12,8 @@
 
 namespace tutti {
 namespace {
+
+constexpr uint64_t kHugePage = 2 << 20;
 
 // Blocks of this process that may be opened by id; guards against a peer that is already gone.
 struct LocalBlocks {
@@ -67,8 +72,19 @@ Result<Block> Block::open_local(uint64_t id) {
   return b;
 }
 
-Result<Block> Block::create_shared(uint64_t bytes, UniqueFd *fd) {
-  UniqueFd mem(::memfd_create("tutti-link", MFD_CLOEXEC));
+Result<Block> Block::create_shared(uint64_t bytes, bool huge, UniqueFd *fd) {
+  if (huge && bytes >= kHugePage) {
+    auto block = create_memfd(align_up(bytes, kHugePage), MFD_HUGETLB | MFD_HUGE_2MB, fd);
+    if (block.ok()) return block;
+    static std::atomic<bool> said{false};
+    if (!said.exchange(true))
+      log::warn(log::Subsys::shm, "shm.huge_pages: {}; ordinary pages serve", block.status().error().message);
+  }
+  return create_memfd(bytes, 0, fd);
+}
+
+Result<Block> Block::create_memfd(uint64_t bytes, unsigned flags, UniqueFd *fd) {
+  UniqueFd mem(::memfd_create("tutti-link", MFD_CLOEXEC | flags));
   if (!mem) {
     const int err = errno;
     const char *hint =
@@ -91,12 +107,13 @@ Result<Block> Block::map_shared(int fd, uint64_t bytes) {
   struct stat st {};
   if (::fstat(fd, &st) != 0 || static_cast<uint64_t>(st.st_size) < bytes)
     return fail(Code::remote, "shared memory of a peer has {} bytes, {} were announced", st.st_size, bytes).phase("connect");
-  void *p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+  const uint64_t whole = align_up(bytes, static_cast<uint64_t>(st.st_blksize)); // of huge pages only whole ones are unmapped
+  void *p = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
   if (p == MAP_FAILED)
-    return fail_errno(errno, fmt::format("cannot map {} bytes of shared memory: mmap", bytes)).phase("connect");
+    return fail_errno(errno, fmt::format("cannot map {} bytes of shared memory: mmap", whole)).phase("connect");
   Block b;
   b.data_ = static_cast<uint8_t *>(p);
-  b.bytes_ = bytes;
+  b.bytes_ = whole;
   return b;
 }
 

@@ -32,8 +32,9 @@ public:
   }
   ~Block() { reset(); }
   static Result<Block> create_local(uint64_t bytes);
-  static Result<Block> open_local(uint64_t id);                     // of a block that lives in this process
-  static Result<Block> create_shared(uint64_t bytes, UniqueFd *fd); // memfd; fd stays open until it was handed over
+  static Result<Block> open_local(uint64_t id); // of a block that lives in this process
+  // memfd; fd stays open until it was handed over. huge: of huge pages when it fills one and there are any.
+  static Result<Block> create_shared(uint64_t bytes, bool huge, UniqueFd *fd);
   static Result<Block> map_shared(int fd, uint64_t bytes);
   uint8_t *data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
@@ -41,6 +42,7 @@ public:
   void reset();
 
 private:
+  static Result<Block> create_memfd(uint64_t bytes, unsigned flags, UniqueFd *fd);
   void swap(Block &o) {
     std::swap(data_, o.data_);
     std::swap(bytes_, o.bytes_);

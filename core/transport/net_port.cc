@@ -38,12 +38,13 @@ Result<std::unique_ptr<NetPort>> NetPort::create(Transport &transport, Iface<tut
   Bootstrap &b = transport.bootstrap();
   tutti_net_ctx_config config{};
   config.struct_size = sizeof config;
-  config.traffic_class = -1;
+  config.traffic_class = static_cast<int32_t>(transport.config().number("net.traffic_class"));
   config.comm_id = b.comm_id();
   config.rank = b.rank();
   config.nranks = b.nranks();
   if (const tutti_status s = t.ctx_create(state, chosen, &config, &port->ctx_); s < 0)
     return plugin_error(*net.plugin, s, fmt::format("opening device {}", port->device_.name));
+  port->open_ = 1;
   return port;
 }
 
@@ -67,6 +68,7 @@ void NetPort::close() {
     for (NetRequest &r : link->requests)
       if (r.mr) t.mr_release(std::exchange(r.mr, nullptr));
   t.ctx_destroy(std::exchange(ctx_, nullptr));
+  open_ = 0;
 }
 
 void NetPort::fault(int peer, tutti_status status, std::string_view doing) {
@@ -113,6 +115,7 @@ void NetPort::start_listen(RingCold &ring) {
   uint32_t bytes = sizeof address;
   const tutti_status s = net_.table->listen(ctx_, address, &bytes, &link.listener);
   if (s < 0) return fault(ring.peer, s, fmt::format("listening for rank {}", ring.peer));
+  open_++;
   opening_.push_back(&link);
   transport_.send_net_grant(ring, std::span(address, std::min<size_t>(bytes, sizeof address)));
 }
@@ -154,6 +157,7 @@ bool NetPort::connect(RingCold &ring) {
       fault(ring.peer, s, fmt::format("connecting to rank {}", ring.peer));
       return false;
     }
+    open_++;
     opening_.push_back(&link);
   }
   if (!link.ready) return false;
@@ -194,7 +198,7 @@ bool NetPort::progress() {
 void NetPort::complete(const tutti_net_completion &c) {
   auto &r = *reinterpret_cast<NetRequest *>(c.cookie);
   NetLink &link = *r.link;
-  if (r.home && link.ring->sending) home_pending_--;
+  if (link.ring->sending) sends_pending_--;
   r.home = false;
   r.complete = true;
   r.bytes = c.bytes;
@@ -253,9 +257,8 @@ void NetPort::send(Ring &ring, const void *data, uint64_t bytes, uint32_t signat
     std::memcpy(r.staged.data(), &r.header, sizeof r.header);
     std::memcpy(r.staged.data() + sizeof r.header, data, bytes);
     r.payload = r.staged.data() + sizeof r.header;
-  } else {
-    home_pending_++;
   }
+  sends_pending_++;
   const bool first = link.unposted == ring.seq;
   ring.seq++;
   if (first && post_send(link, r)) return;
@@ -334,11 +337,6 @@ std::string NetPort::describe(int peer) const {
   std::lock_guard lock(mutex_);
   const auto it = texts_.find(peer);
   return fmt::format("net {} {}", net_.table->name, it == texts_.end() ? std::string(device_.name) : it->second);
-}
-
-uint64_t NetPort::fds() const {
-  std::lock_guard lock(mutex_);
-  return static_cast<uint64_t>(std::count_if(links_.begin(), links_.end(), [](const auto &l) { return l->ep || l->listener; }));
 }
 
 int NetPort::wait_fd() {

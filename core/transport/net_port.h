@@ -54,17 +54,18 @@ public:
   bool progress();                                                      // true when something moved
 
   bool can_send(Ring &ring);
-  // After can_send(). home: `data` stays as it is until home_pending() is 0 again.
+  // After can_send(). home: `data` stays as it is until sends_pending() is 0 again.
   void send(Ring &ring, const void *data, uint64_t bytes, uint32_t signature, bool home);
   // Receives the next message, of `bytes`: into `home` if set, else staged. 1 it is at *payload, 0 not yet, -1 it is not what
   // was expected: *got is its signature.
   int receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home, const uint8_t **payload, uint32_t *got);
   void consume(Ring &ring);
   bool arrived(const Ring &ring) const;
-  uint64_t home_pending() const { return home_pending_; }
+  uint64_t sends_pending() const { return sends_pending_; } // messages that the device has not finished
 
   std::string describe(int peer) const; // [any]
-  uint64_t fds() const;
+  // [any] The context, listeners and endpoints, one each: a plugin does not tell how many it needs for them.
+  uint64_t fds() const { return open_.load(std::memory_order_relaxed); }
   static constexpr int kEventsWaiting = -2;
   int wait_fd(); // armed descriptor to sleep on, -1 = none, kEventsWaiting = do not sleep
 
@@ -83,8 +84,9 @@ private:
   Iface<tutti_net_v1> net_;
   tutti_net_dev device_{};
   tutti_net_ctx *ctx_ = nullptr;
-  uint64_t home_pending_ = 0;
+  uint64_t sends_pending_ = 0;
   bool broken_ = false;
+  std::atomic<uint64_t> open_{0};
   std::vector<std::unique_ptr<NetLink>> links_;
   std::vector<NetLink *> opening_, backlog_; // waiting for accept or ready; with messages that the device has not taken
   std::atomic<bool> asked_{false};

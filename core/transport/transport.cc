@@ -164,13 +164,14 @@ Result<Ring *> Transport::ring(int peer, uint16_t conn, bool sending, const Geom
 Status Transport::make_receive(RingCold &ring) {
   const uint64_t bytes = ring.geometry.bytes();
   TUTTI_TRY(budget_.take(bytes, name_of(ring)));
-  auto block = ring.link_class == LinkClass::shm ? Block::create_shared(bytes, &ring.fd) : Block::create_local(bytes);
+  auto block = ring.link_class == LinkClass::shm ? Block::create_shared(bytes, config_->flag("shm.huge_pages"), &ring.fd)
+                                                 : Block::create_local(bytes);
   if (!block.ok()) {
     budget_.give(bytes);
     return std::move(block.status()).endpoint(name_of(ring)).peer(ring.peer);
   }
-  ring.counted = bytes;
   ring.block = std::move(*block);
+  if (ring.block.bytes() > bytes) TUTTI_TRY(budget_.take(ring.block.bytes() - bytes, name_of(ring))); // whole huge pages
   install(ring, ring.block.data());
   return {};
 }

@@ -32,7 +32,6 @@ struct RingCold {
   bool given = false; // receive ring of a shm link: the peer has it (guarded by Transport::mutex_)
   Geometry geometry;
   LinkClass link_class = LinkClass::local;
-  uint64_t counted = 0;
   Block block;
   UniqueFd fd; // of the block until the peer has it
   // Send rings: 0 new, 1 asked, 2 granted (`offer` may be taken by the owner), 3 connected.
@@ -63,6 +62,7 @@ public:
   MemoryBudget &budget() { return budget_; }
   uint64_t fds() const;
   Bootstrap &bootstrap() { return bootstrap_; }
+  const Config &config() const { return *config_; }
   void report(const Error &error) { on_error_(error); }
   void stop(); // no message is handled any more; idempotent
 

@@ -18,7 +18,11 @@ constexpr size_t prefetch_bytes = 2048;
 constexpr size_t cache_line = 64;
 
 HWY_INLINE void prefetch_write(const uint8_t *p) {
+#if HWY_ARCH_X86 // the builtin means prefetcht0 on a baseline target, which fetches the line to share it; older CPUs skip this
+  asm volatile("prefetchw %0" : : "m"(*p));
+#else
   __builtin_prefetch(p, 1, 3);
+#endif
 }
 HWY_INLINE void prefetch_start(const uint8_t *p, size_t bytes) {
   for (size_t k = 0; k < prefetch_bytes && k < bytes; k += cache_line) prefetch_write(p + k);

@@ -74,6 +74,97 @@ TEST_CASE("each field in which two ranks' calls differ is an error on both that 
   disagree({}, other, usual, "all_reduce #2 (64 float sum)");
 }
 
+TEST_CASE("calls that meet in no link are told apart within a second, over memory and over a network") {
+  const auto net = registry().named<tutti_net_v1>(TUTTI_NET, "socket");
+  REQUIRE(net.ok());
+  for (const bool far : {false, true}) {
+    Threads world(2, config_with({{"TUTTI_TIMEOUT", "20s"}}), 1, far ? *net : Iface<tutti_net_v1>{}, far);
+    Status status[2];
+    Clock::time_point begin;
+    world.run([&](int r) {
+      Call small; // links of both geometries exist already
+      small.slot = 256;
+      small.count = 64;
+      status[r] = call(world.engine(r), Call{}, r, 2, 1);
+      if (status[r].ok()) status[r] = call(world.engine(r), small, r, 2, 2);
+      if (!status[r].ok()) return;
+      if (r == 0) begin = Clock::now();
+      small.count = 1024; // the same call, in other slots
+      status[r] = call(world.engine(r), r ? small : Call{}, r, 2, 3);
+    });
+    const auto took = Clock::now() - begin;
+    for (const Status &s : status) {
+      REQUIRE(!s.ok());
+      CAPTURE(s.error().line());
+      CHECK(s.error().message.find("rank 0 calls all_reduce #3 (1024 float sum)") != std::string::npos);
+      CHECK(s.error().message.find("rank 1 calls all_reduce #3 (1024 float sum)") != std::string::npos);
+    }
+    CHECK(took < std::chrono::seconds(3)); // one, on a machine that is not crowded
+  }
+}
+
+TEST_CASE("a call without data against one with data is an error on both that names both") {
+  Threads world(2, config_with({{"TUTTI_TIMEOUT", "20s"}}));
+  Status with;
+  world.run([&](int r) {
+    if (r == 0) {
+      with = call(world.engine(0), Call{}, 0, 2, 1);
+    } else {
+      CallInfo none;
+      none.number = 1;
+      world.engine(1).skip(none);
+    }
+  });
+  REQUIRE(!with.ok());
+  CHECK(with.error().message == "rank 0 calls all_reduce #1 (1024 float sum), rank 1 calls all_reduce #1 (0 float sum)");
+  CHECK(world.engine(1).error().error().message == with.error().message);
+}
+
+TEST_CASE("a rank that sends nothing where another waits for something is named") {
+  Threads world(2, config_with({{"TUTTI_TIMEOUT", "20s"}}));
+  Status status[2];
+  world.run([&](int r) {
+    Call c;
+    c.coll = TUTTI_COLL_ALL_TO_ALL;
+    const auto bound = bind_call(world.engine(r), c, r, 2);
+    std::vector<float> in(64), out(64);
+    const auto plan = plan_of(c.algo, PlanRequest::simple(c.coll, r, 2));
+    OpArgs a = args_of(*plan, in.data(), out.data(), 0, c.dtype, 0, 1);
+    const uint64_t offset[2] = {0, 128}, some[2] = {64, 64}, none[2] = {0, 64}; // rank 1 sends nothing to rank 0
+    a.in_shape = {2, 0, r ? none : some, offset};
+    a.out_shape = {2, 0, some, offset};
+    status[r] = world.engine(r).run(*bound, a);
+  });
+  CHECK(status[1].ok());
+  REQUIRE(!status[0].ok());
+  CAPTURE(status[0].error().line());
+  CHECK(status[0].error().message.find("rank 1 has completed alltoall #1") != std::string::npos);
+  CHECK(status[0].error().message.find("without sending what rank 0 waits for") != std::string::npos);
+}
+
+TEST_CASE("messages of one size but another type do not pass for each other") {
+  Threads world(2, config_with({{"TUTTI_TIMEOUT", "20s"}}));
+  Status status[2];
+  world.run([&](int r) {
+    const auto plan = plan_of("direct", PlanRequest::simple(TUTTI_COLL_ALL_TO_ALL, r, 2));
+    Selection sel;
+    sel.proto = simple_proto();
+    sel.slot_bytes = 4096;
+    sel.depth = 4;
+    const auto bound = world.engine(r).bind(plan, sel, TUTTI_DT_UINT8, TUTTI_RED_SUM);
+    std::vector<float> in(64), out(64);
+    OpArgs a = args_of(*plan, in.data(), out.data(), 0, TUTTI_DT_UINT8, 0, 1);
+    const uint64_t offset[2] = {0, 128}, bytes[2] = {64, 64}, floats[2] = {TUTTI_DT_FLOAT32, TUTTI_DT_FLOAT32},
+                   ints[2] = {TUTTI_DT_INT32, TUTTI_DT_FLOAT32};
+    a.in_shape = a.out_shape = {2, 0, bytes, offset};
+    a.in_marks = r ? ints : floats;
+    a.out_marks = floats;
+    status[r] = world.engine(r).run(*bound, a);
+  });
+  CHECK(!status[0].ok());
+  CHECK(world.engine(1).failed());
+}
+
 TEST_CASE("a rank that does not call is named with what it does when the wait expires") {
   Threads world(2, config_with({{"TUTTI_TIMEOUT", "50ms"}}));
   Status late;

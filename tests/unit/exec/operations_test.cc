@@ -1,107 +1,11 @@
-#include "base/types.h"
-#include "world.h"
+#include "cases.h"
+#include "fake_net.h"
 #include <doctest/doctest.h>
-#include <numeric>
 
 using namespace tutti;
 using namespace tutti::test;
 
 namespace {
-
-// Small integers, so that sums are exact in every type and order.
-float value(int rank, uint64_t i) {
-  return static_cast<float>((i * 7 + static_cast<uint64_t>(rank) * 13) % 32);
-}
-
-struct Case {
-  std::string algo;
-  tutti_coll coll;
-  int n;
-  uint64_t count; // per block
-  uint32_t slot, depth;
-  bool in_place = false;
-  uint32_t channels = 1, flags = 0;
-  uint32_t offset = 0; // of the buffers from their alignment, bytes
-  int root = -1;
-};
-
-// Wrong elements of one rank after running the case `times` times.
-uint64_t run_case(const Case &c, int rank, Engine &engine, int times = 3) {
-  const auto n = static_cast<uint32_t>(c.n);
-  uint32_t flags = c.flags;
-  const auto plan = plan_of(c.algo, PlanRequest::simple(c.coll, rank, c.n, c.root, c.channels, flags));
-  Selection sel;
-  sel.proto = simple_proto();
-  sel.slot_bytes = c.slot;
-  sel.depth = c.depth;
-  const auto bound = engine.bind(plan, sel, TUTTI_DT_FLOAT32, TUTTI_RED_SUM);
-  if (!bound.ok()) {
-    MESSAGE(bound.status().error().line());
-    return 1000000;
-  }
-  const uint64_t in_count = c.count * coll_in_blocks(c.coll, n), out_count = c.count * coll_out_blocks(c.coll, n);
-  std::vector<unsigned char> in_store(in_count * 4 + 64), out_store(out_count * 4 + 64);
-  auto *in = reinterpret_cast<float *>(in_store.data() + c.offset),
-       *out = reinterpret_cast<float *>(out_store.data() + c.offset);
-  const auto put = [](float *p, uint64_t i, float v) { std::memcpy(reinterpret_cast<char *>(p) + 4 * i, &v, 4); };
-  const auto get = [](const float *p, uint64_t i) {
-    float v;
-    std::memcpy(&v, reinterpret_cast<const char *>(p) + 4 * i, 4);
-    return v;
-  };
-  uint64_t wrong = 0;
-  for (int k = 0; k < times; k++) {
-    const void *source = in;
-    if (c.in_place) source = out;
-    if (c.in_place && c.coll == TUTTI_COLL_ALL_GATHER) source = out + c.count * static_cast<uint64_t>(rank);
-    for (uint64_t i = 0; i < out_count; i++) put(out, i, -1);
-    for (uint64_t i = 0; i < in_count; i++)
-      put(static_cast<float *>(const_cast<void *>(source)), i, value(rank, i + static_cast<uint64_t>(k)));
-    OpArgs a = args_of(*plan, source, out, c.count, TUTTI_DT_FLOAT32, 0, static_cast<uint64_t>(k) + 1);
-    a.in_place = c.in_place;
-    Status s;
-    if (k % 2 == 0) {
-      s = engine.run(*bound, a);
-    } else {
-      const auto seq = engine.enqueue(*bound, a);
-      s = seq.ok() ? engine.wait(*seq) : seq.status();
-    }
-    if (!s.ok()) {
-      MESSAGE(s.error().line());
-      return 2000000;
-    }
-    for (uint64_t i = 0; i < out_count; i++) {
-      const uint64_t block = i / std::max<uint64_t>(1, c.count), at = i % std::max<uint64_t>(1, c.count),
-                     shift = static_cast<uint64_t>(k);
-      float want = 0;
-      switch (c.coll) {
-      case TUTTI_COLL_ALL_REDUCE:
-        for (int r = 0; r < c.n; r++) want += value(r, at + shift);
-        break;
-      case TUTTI_COLL_REDUCE_SCATTER:
-        for (int r = 0; r < c.n; r++) want += value(r, at + c.count * static_cast<uint64_t>(rank) + shift);
-        break;
-      case TUTTI_COLL_ALL_GATHER:
-        want = value(static_cast<int>(block), at + shift);
-        break;
-      case TUTTI_COLL_ALL_TO_ALL:
-        want = value(static_cast<int>(block), at + c.count * static_cast<uint64_t>(rank) + shift);
-        break;
-      case TUTTI_COLL_BROADCAST:
-        want = value(c.root, at + shift);
-        break;
-      case TUTTI_COLL_REDUCE:
-        for (int r = 0; r < c.n; r++) want += value(r, at + shift);
-        if (rank != c.root) want = get(out, i);
-        break;
-      default:
-        want = get(out, i);
-      }
-      wrong += get(out, i) != want;
-    }
-  }
-  return wrong;
-}
 
 std::vector<Case> cases() {
   std::vector<Case> out;
@@ -120,6 +24,8 @@ std::vector<Case> cases() {
       out.push_back({"direct", TUTTI_COLL_ALL_TO_ALL, n, 777, 512, 4, false, 1, many});
       out.push_back({"direct", TUTTI_COLL_BROADCAST, n, 5000, 512, 4, false, 1, many, 0, root});
       out.push_back({"direct", TUTTI_COLL_REDUCE, n, 5000, 512, 4, false, 1, many, 0, root});
+      out.push_back({"direct", TUTTI_COLL_GATHER, n, 1003, 512, 4, false, 1, many, 4, root});
+      out.push_back({"direct", TUTTI_COLL_SCATTER, n, 1003, 512, 4, false, 1, many, 4, root});
       out.push_back({"ring", TUTTI_COLL_BROADCAST, n, 5000, 512, 4, false, 2, many, 0, root});
       out.push_back({"ring", TUTTI_COLL_REDUCE, n, 5000, 512, 4, false, 2, many, 0, root});
     }
@@ -129,16 +35,7 @@ std::vector<Case> cases() {
 } // namespace
 
 TEST_CASE("collectives between threads give the same as arithmetic, at odd sizes, slices, channels and alignments") {
-  for (const Case &c : cases()) {
-    CAPTURE(c.algo);
-    CAPTURE(c.coll);
-    CAPTURE(c.n);
-    CAPTURE(c.count);
-    Threads world(c.n);
-    std::vector<uint64_t> wrong(static_cast<size_t>(c.n));
-    world.run([&](int r) { wrong[static_cast<size_t>(r)] = run_case(c, r, world.engine(r)); });
-    for (const uint64_t w : wrong) REQUIRE(w == 0);
-  }
+  for (const Case &c : cases()) REQUIRE(right_on_threads(c));
 }
 
 TEST_CASE("collectives between processes give the same as arithmetic") {
@@ -178,4 +75,106 @@ TEST_CASE("collectives over a network give the same as arithmetic, small and lar
         return engine.link_class(rank ? 0 : 1) == LinkClass::net ? 0 : 2;
       },
       config, {}, *net));
+}
+
+TEST_CASE(
+    "pre- and post-operations meet every path: direct, ring, slices, channels, in place, between processes, over a network") {
+  const uint32_t many = TUTTI_REQ_MANY_SLICES;
+  std::vector<Case> list;
+  for (const char *algo : {"direct", "ring"})
+    for (const tutti_coll coll : {TUTTI_COLL_ALL_REDUCE, TUTTI_COLL_REDUCE_SCATTER, TUTTI_COLL_REDUCE})
+      for (const bool average : {false, true})
+        for (const uint64_t count : {uint64_t{14}, uint64_t{3001}}) {
+          Case c{algo, coll, 3, count, 512, 4, false, 1, count > 100 ? many : 0u, 4, coll == TUTTI_COLL_REDUCE ? 1 : -1};
+          c.average = average;
+          c.factor = average ? 0 : 3;
+          list.push_back(c);
+          c.channels = 2;
+          c.in_place = coll == TUTTI_COLL_ALL_REDUCE;
+          list.push_back(c);
+        }
+  for (const Case &c : list) REQUIRE(right_on_threads(c));
+  const auto all = [&](int rank, Engine &e) {
+    for (const Case &c : list)
+      if (run_case(c, rank, e) != 0) return 1;
+    return 0;
+  };
+  CHECK(forked(3, all));
+  const auto net = registry().named<tutti_net_v1>(TUTTI_NET, "socket");
+  CHECK(forked(3, all, config_with({{"TUTTI_SHM_DISABLE", "1"}, {"TUTTI_TIMEOUT", "20s"}}), {}, *net));
+}
+
+TEST_CASE("stores past the caches are right for every alignment and odd size") {
+  for (const uint32_t offset : {0u, 1u, 3u, 4u, 17u, 63u})
+    for (const uint64_t count : {uint64_t{1}, uint64_t{37}, uint64_t{4099}})
+      for (const char *algo : {"direct", "ring"})
+        REQUIRE(right_on_threads(
+            {algo, TUTTI_COLL_ALL_REDUCE, 2, count, 4096, 4, false, 1, TUTTI_REQ_MANY_SLICES | kNonTemporal, offset}));
+}
+
+TEST_CASE("an alltoall with tables moves blocks of every size, empty ones too, and gaps stay untouched") {
+  constexpr int n = 3;
+  const auto bytes_of = [](int from, int to) { return static_cast<uint64_t>((from * 5 + to * 3) % 4) * 700 + (from == to); };
+  Threads world(n);
+  std::atomic<int> good{0};
+  world.run([&](int r) {
+    const auto plan = plan_of("direct", PlanRequest::simple(TUTTI_COLL_ALL_TO_ALL, r, n));
+    Selection sel;
+    sel.proto = simple_proto();
+    sel.slot_bytes = 512;
+    sel.depth = 4;
+    const auto bound = world.engine(r).bind(plan, sel, TUTTI_DT_UINT8, TUTTI_RED_SUM);
+    constexpr uint64_t room = 4096;
+    std::vector<uint8_t> in(n * room), out(n * room, 0xee);
+    uint64_t send[n], recv[n], offset[n];
+    for (int q = 0; q < n; q++) {
+      send[q] = bytes_of(r, q);
+      recv[q] = bytes_of(q, r);
+      offset[q] = static_cast<uint64_t>(n - 1 - q) * room; // in another order than the ranks
+      for (uint64_t i = 0; i < send[q]; i++) in[offset[q] + i] = static_cast<uint8_t>(r * 16 + q);
+    }
+    OpArgs a = args_of(*plan, in.data(), out.data(), 0, TUTTI_DT_UINT8, 0, 1);
+    a.in_shape = {n, 0, send, offset};
+    a.out_shape = {n, 0, recv, offset};
+    const auto seq = world.engine(r).enqueue(*bound, a);
+    std::fill(send, send + n, 99); // the tables were copied
+    bool ok = seq.ok() && world.engine(r).wait(*seq).ok();
+    for (int q = 0; q < n; q++)
+      for (uint64_t i = 0; i < room; i++)
+        ok &= out[offset[q] + i] == (i < bytes_of(q, r) ? static_cast<uint8_t>(q * 16 + r) : 0xee);
+    good += ok;
+  });
+  CHECK(good == n);
+}
+
+TEST_CASE("a device that wants registrations and posted buffers, and takes few calls, gets what net.h promises") {
+  const uint32_t many = TUTTI_REQ_MANY_SLICES;
+  std::vector<Case> list;
+  for (const char *algo : {"direct", "ring"})
+    for (const tutti_coll coll : {TUTTI_COLL_ALL_REDUCE, TUTTI_COLL_ALL_GATHER, TUTTI_COLL_REDUCE_SCATTER}) {
+      list.push_back({algo, coll, 3, 5, 4096, 4});
+      list.push_back({algo, coll, 3, 30001, 16384, 16, false, 2, many, 4});
+    }
+  list.push_back({"direct", TUTTI_COLL_ALL_TO_ALL, 3, 9000, 8192, 4, false, 1, many});
+  const uint64_t before = fake_net_messages();
+  {
+    Threads world(3, config_with({{"TUTTI_TIMEOUT", "20s"}}), 1, fake_net(), true);
+    std::atomic<uint64_t> wrong{0};
+    world.run([&](int r) {
+      for (const Case &c : list) wrong += run_case(c, r, world.engine(r));
+    });
+    CHECK(wrong == 0);
+    CHECK(fake_net_messages() > before);
+  }
+  CHECK(fake_net_violations() == 0);
+}
+
+TEST_CASE("what a rank sent last arrives although it never calls again") {
+  const auto net = registry().named<tutti_net_v1>(TUTTI_NET, "socket");
+  Threads world(2, config_with({{"TUTTI_TIMEOUT", "5s"}, {"TUTTI_PROGRESS_THREAD", "false"}}), 1, *net, true);
+  std::atomic<uint64_t> wrong{0};
+  world.run([&](int r) {
+    wrong += run_case({"direct", TUTTI_COLL_BROADCAST, 2, 100, 4096, 4, false, 1, 0, 0, 0}, r, world.engine(r), 1);
+  });
+  CHECK(wrong == 0);
 }

@@ -1,0 +1,30 @@
+// tutti/core/exec/diagnose.h: messages between engines that want to know what the other one does.
+#pragma once
+#include "base/status.h"
+#include "bootstrap/bootstrap.h"
+
+namespace tutti {
+
+enum class Diagnosis : uint32_t {
+  ask = 1,      // what are you doing? -> answer
+  mismatch = 2, // your message on `conn` is of another call than my text -> answer, and both fail
+  answer = 3,   // text
+  inquire = 4,  // do you know call `number` as I do (signature `got`, run in way `way`)? -> differs, finished or nothing
+  differs = 5,  // no: my text, NUL, yours
+  finished = 6, // yes, and I have completed it
+};
+
+// Followed by text.
+struct Diagnose {
+  Diagnosis type{};
+  uint32_t conn = 0, got = 0, way = 0;
+  uint32_t has_signature = 0, reserved = 0;
+  uint64_t nonce = 0, number = 0;
+};
+inline const uint64_t kDiagnoseTag = make_tag(MsgKind::diagnose, 0);
+
+// The same line on both sides, the lower rank first.
+Error disagreement(int rank_a, std::string call_a, int rank_b, std::string call_b);
+Status send_diagnose(Bootstrap &bootstrap, int to, const Diagnose &head, std::string_view text);
+
+} // namespace tutti

@@ -1,0 +1,256 @@
+#include "fake_net.h"
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+
+// Opaque in net.h; here they are what they stand for.
+struct tutti_net_mr {
+  tutti_net_ctx *ctx;
+  uint8_t *addr;
+  uint64_t bytes;
+};
+
+namespace {
+
+std::atomic<uint64_t> moved{0}, violations{0};
+
+void violation(const char *what) {
+  if (violations++ < 5) std::fprintf(stderr, "fake net: %s\n", what);
+}
+
+struct Call {
+  std::vector<tutti_net_buf> bufs;
+  uint64_t cookie;
+};
+
+// From one connecting to one accepting side.
+struct Pipe {
+  std::mutex mutex; // guards the members below
+  bool connected = false, ended = false;
+  uint64_t credits = 0; // buffers posted and not filled
+  std::deque<std::vector<uint8_t>> messages;
+};
+
+std::mutex pipes_mutex; // guards pipes
+std::map<uint64_t, std::shared_ptr<Pipe>> pipes;
+
+} // namespace
+
+struct tutti_net_listener {
+  tutti_net_ctx *ctx;
+  uint64_t id;
+  std::shared_ptr<Pipe> pipe;
+};
+struct tutti_net_ep {
+  tutti_net_ctx *ctx;
+  bool sending;
+  std::shared_ptr<Pipe> pipe;
+  std::deque<Call> calls;
+};
+struct tutti_net_ctx {
+  std::vector<tutti_net_ep *> eps;
+  std::vector<tutti_net_mr *> mrs;
+  std::deque<tutti_net_completion> done;
+};
+
+namespace {
+
+constexpr uint32_t kInFlight = 8, kBatch = 2;
+
+void check_registered(const tutti_net_ep &ep, const tutti_net_buf &b) {
+  const auto &mrs = ep.ctx->mrs;
+  const auto *at = static_cast<const uint8_t *>(b.addr);
+  if (std::find(mrs.begin(), mrs.end(), b.mr) == mrs.end())
+    violation("a buffer without a live registration");
+  else if (at < b.mr->addr || at + b.bytes > b.mr->addr + b.mr->bytes)
+    violation("a buffer outside its registration");
+}
+
+tutti_status post(tutti_net_ep &ep, const tutti_net_buf *bufs, uint32_t n, uint64_t cookie) {
+  if (n == 0 || n > kBatch) violation("a call of a forbidden number of buffers");
+  for (uint32_t i = 0; i < n; i++) check_registered(ep, bufs[i]);
+  if (ep.calls.size() == kInFlight) return TUTTI_AGAIN;
+  ep.calls.push_back({{bufs, bufs + n}, cookie});
+  return TUTTI_OK;
+}
+
+bool move_one(tutti_net_ep &ep) {
+  if (ep.calls.empty()) return false;
+  Call &c = ep.calls.front();
+  std::lock_guard lock(ep.pipe->mutex);
+  tutti_net_completion done{c.cookie, 0, TUTTI_OK, 0};
+  if (ep.sending) {
+    if (ep.pipe->ended) done.status = TUTTI_ERR_REMOTE;
+    if (!ep.pipe->ended && ep.pipe->credits < c.bufs.size()) return false;
+    for (const tutti_net_buf &b : c.bufs) {
+      const auto *at = static_cast<const uint8_t *>(b.addr);
+      if (done.status == TUTTI_OK) ep.pipe->messages.emplace_back(at, at + b.bytes), ep.pipe->credits--;
+      done.bytes += b.bytes;
+    }
+  } else {
+    if (ep.pipe->messages.size() < c.bufs.size()) return false;
+    for (const tutti_net_buf &b : c.bufs) {
+      const auto m = std::move(ep.pipe->messages.front());
+      ep.pipe->messages.pop_front();
+      if (m.size() > b.bytes) done.status = TUTTI_ERR_TRUNCATED;
+      std::memcpy(b.addr, m.data(), std::min<size_t>(m.size(), b.bytes));
+      done.bytes += m.size();
+      moved++;
+    }
+  }
+  ep.ctx->done.push_back(done);
+  ep.calls.pop_front();
+  return true;
+}
+
+tutti_status device_count(void *, uint32_t *count) noexcept {
+  *count = 1;
+  return TUTTI_OK;
+}
+tutti_status device_info(void *, uint32_t, tutti_net_dev *out) noexcept {
+  std::strcpy(out->name, "fake0");
+  out->mem_kinds = TUTTI_MEM_HOST;
+  out->max_message_bytes = 1 << 20;
+  out->max_inflight = kInFlight;
+  out->max_batch = kBatch;
+  out->flags = TUTTI_NET_NEEDS_MR;
+  out->speed_mbps = 1000;
+  return TUTTI_OK;
+}
+tutti_status ctx_create(void *, uint32_t, const tutti_net_ctx_config *, tutti_net_ctx **out) noexcept {
+  *out = new tutti_net_ctx;
+  return TUTTI_OK;
+}
+void ctx_destroy(tutti_net_ctx *ctx) noexcept {
+  if (!ctx->eps.empty() || !ctx->mrs.empty()) violation("a context destroyed before what was made from it");
+  delete ctx;
+}
+tutti_status listen_at(tutti_net_ctx *ctx, void *addr, uint32_t *bytes, tutti_net_listener **out) noexcept {
+  static std::atomic<uint64_t> next{1};
+  const uint64_t id = next++;
+  auto pipe = std::make_shared<Pipe>();
+  std::lock_guard lock(pipes_mutex);
+  pipes[id] = pipe;
+  std::memcpy(addr, &id, *bytes = sizeof id);
+  *out = new tutti_net_listener{ctx, id, pipe};
+  return TUTTI_OK;
+}
+tutti_status connect_to(tutti_net_ctx *ctx, const void *addr, uint32_t, tutti_net_ep **out) noexcept {
+  uint64_t id;
+  std::memcpy(&id, addr, sizeof id);
+  std::lock_guard lock(pipes_mutex);
+  const auto pipe = pipes.at(id);
+  std::lock_guard inner(pipe->mutex);
+  pipe->connected = true;
+  ctx->eps.push_back(*out = new tutti_net_ep{ctx, true, pipe, {}});
+  return TUTTI_OK;
+}
+tutti_status accept_from(tutti_net_listener *l, tutti_net_ep **out) noexcept {
+  std::lock_guard lock(l->pipe->mutex);
+  if (!l->pipe->connected) return TUTTI_AGAIN;
+  l->ctx->eps.push_back(*out = new tutti_net_ep{l->ctx, false, l->pipe, {}});
+  return TUTTI_OK;
+}
+tutti_status ep_ready(tutti_net_ep *) noexcept {
+  return TUTTI_OK;
+}
+tutti_status ep_describe(tutti_net_ep *, char *text, uint32_t cap) noexcept {
+  std::snprintf(text, cap, "fake");
+  return TUTTI_OK;
+}
+void ep_destroy(tutti_net_ep *ep) noexcept {
+  for (const Call &c : ep->calls) ep->ctx->done.push_back({c.cookie, 0, TUTTI_ERR_CANCELLED, 0});
+  std::erase(ep->ctx->eps, ep);
+  {
+    std::lock_guard lock(ep->pipe->mutex);
+    ep->pipe->ended |= !ep->sending;
+  }
+  delete ep;
+}
+void listener_destroy(tutti_net_listener *l) noexcept {
+  {
+    std::lock_guard lock(pipes_mutex);
+    pipes.erase(l->id);
+  }
+  delete l;
+}
+tutti_status mr_register(tutti_net_ctx *ctx, const tutti_region *r, tutti_net_mr **out) noexcept {
+  ctx->mrs.push_back(*out = new tutti_net_mr{ctx, static_cast<uint8_t *>(r->addr), r->bytes});
+  return TUTTI_OK;
+}
+void mr_release(tutti_net_mr *mr) noexcept {
+  std::erase(mr->ctx->mrs, mr);
+  delete mr;
+}
+tutti_status send_on(tutti_net_ep *ep, const tutti_net_buf *bufs, uint32_t n, uint64_t cookie) noexcept {
+  if (!ep->sending) violation("a send on the accepting side");
+  return post(*ep, bufs, n, cookie);
+}
+tutti_status recv_on(tutti_net_ep *ep, const tutti_net_buf *bufs, uint32_t n, uint64_t *, uint64_t cookie) noexcept {
+  if (ep->sending) violation("a receive on the connecting side");
+  const tutti_status s = post(*ep, bufs, n, cookie);
+  if (s != TUTTI_OK) return s;
+  std::lock_guard lock(ep->pipe->mutex);
+  ep->pipe->credits += n;
+  return TUTTI_OK;
+}
+int32_t progress(tutti_net_ctx *ctx, tutti_net_completion *out, uint32_t cap) noexcept {
+  for (tutti_net_ep *ep : ctx->eps) move_one(*ep);
+  if (cap == 0 || ctx->done.empty()) return 0;
+  out[0] = ctx->done.front();
+  ctx->done.pop_front();
+  return 1;
+}
+
+tutti_net_v1 make_table() {
+  tutti_net_v1 t{};
+  t.struct_size = sizeof t;
+  t.name = "fake";
+  t.device_count = device_count;
+  t.device_info = device_info;
+  t.ctx_create = ctx_create;
+  t.ctx_destroy = ctx_destroy;
+  t.listen = listen_at;
+  t.connect = connect_to;
+  t.accept = accept_from;
+  t.ep_ready = ep_ready;
+  t.ep_describe = ep_describe;
+  t.ep_destroy = ep_destroy;
+  t.listener_destroy = listener_destroy;
+  t.mr_register = mr_register;
+  t.mr_release = mr_release;
+  t.send = send_on;
+  t.recv = recv_on;
+  t.progress = progress;
+  return t;
+}
+
+} // namespace
+
+namespace tutti::test {
+
+Iface<tutti_net_v1> fake_net() {
+  static const tutti_plugin_desc desc = [] {
+    tutti_plugin_desc d{};
+    d.struct_size = sizeof d;
+    d.name = "fake-net";
+    return d;
+  }();
+  static const tutti_net_v1 table = make_table();
+  static Plugin plugin;
+  plugin.desc = &desc;
+  return {&plugin, &table};
+}
+uint64_t fake_net_messages() {
+  return moved;
+}
+uint64_t fake_net_violations() {
+  return violations;
+}
+
+} // namespace tutti::test

@@ -1,0 +1,12 @@
+// A net inside the test that insists on what devices may insist on: every buffer registered, eight calls in flight, nothing
+// moves before the receiver has posted a buffer, and completions come one per progress().
+#pragma once
+#include "plugin/registry.h"
+
+namespace tutti::test {
+
+Iface<tutti_net_v1> fake_net();
+uint64_t fake_net_messages();   // moved so far
+uint64_t fake_net_violations(); // of net.h, by the core; the first ones are printed
+
+} // namespace tutti::test
