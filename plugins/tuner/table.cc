@@ -88,6 +88,10 @@ Rule parse_rule(const Line &line, const std::vector<std::string_view> &column) {
   r.slot_bytes = static_cast<uint32_t>(line.number("slot", column[6], 64, 1u << 26));
   r.depth = static_cast<uint32_t>(line.number("depth", column[7], 2, 1u << 12));
   if (r.depth & (r.depth - 1)) line.bad("depth", column[7], "a power of two from 2 to 4096");
+  if (column.size() > 8) {
+    if (column[8] != "nt" && column[8] != "cached") line.bad("stores", column[8], "nt, cached");
+    if (column[8] == "nt") r.flags = TUTTI_CAND_NONTEMPORAL;
+  }
   return r;
 }
 
@@ -109,21 +113,31 @@ std::vector<Rule> parse_table(std::string_view text, const std::string &source) 
     row = trimmed(row.substr(0, std::min(row.find('#'), row.size())));
     if (row.empty()) continue;
     const auto columns = split(row, ',');
-    if (columns.size() != 8)
+    if (columns.size() != 8 && columns.size() != 9)
       fail(TUTTI_ERR_INVALID, source, ":", number, ": ", columns.size(),
-           " columns; a rule has 8: coll, max_bytes, max_ranks, links, ways, channels, slot, depth");
+           " columns; a rule has 8 or 9: coll, max_bytes, max_ranks, links, ways, channels, slot, depth, stores");
     out.push_back(parse_rule(Line(source, number), columns));
   }
   return out;
 }
 
 // Slots: what a message of the size class fills, so that small jobs stay small (8 ranks with messages up to 64 KiB: under
-// 64 MiB together) and slot lines have left the reader's L2 before they are written again. Direct algorithms own n-1 links per
-// rank, so their slots shrink as n grows.
+// 64 MiB together). Deep where slots are short: a credit is then read once in many messages, and slot lines have left the
+// reader's L2 before they are written again. Direct algorithms own n-1 links per rank, so their slots shrink as n grows. Two
+// ranks always run direct: it has half the rounds of a ring of two and the same bytes.
 std::string_view built_in_table() {
   return R"(# coll, max_bytes, max_ranks, links, ways, channels, slot, depth
+# two ranks
+all_reduce|barrier,                               1K, 2, *,         direct ring, 1,   1K, 64
+all_reduce|reduce_scatter|all_gather|barrier,     8K, 2, *,         direct ring, 1,   8K, 64
+all_reduce|reduce_scatter|all_gather,             1M, 2, local|shm, direct ring, 1,  32K, 32
+all_reduce|reduce_scatter|all_gather,             8M, 2, local|shm, direct ring, 1, 128K,  4
+all_reduce|reduce_scatter|all_gather,              *, 2, local|shm, direct ring, 1,  64K,  8, nt
+all_reduce|reduce_scatter|all_gather,           128K, 2, net,       direct ring, 1, 128K,  4
+all_reduce|reduce_scatter|all_gather,              *, 2, net,       direct ring, 1, 256K,  4
 # short: latency; one exchange with everybody as long as n messages cost less than 2(n-1) rounds
-all_reduce|barrier, 16K,  4, *,         direct ring, 1,   8K,  8
+all_reduce|barrier,  1K,  4, *,         direct ring, 1,   1K, 32
+all_reduce|barrier, 16K,  4, *,         direct ring, 1,   8K, 16
 all_reduce|barrier,  8K,  8, *,         direct ring, 1,   8K,  8
 all_reduce|barrier,  4K, 16, *,         direct ring, 1,   4K,  8
 all_reduce|barrier,  1K,  *, *,         direct ring, 1,   1K,  4

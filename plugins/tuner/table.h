@@ -1,6 +1,6 @@
 // plugins/tuner/table.h: the table that the tuner "table" reads its choices from.
 //
-// One rule a line, `#` starts a comment, eight columns separated by ',':
+// One rule a line, `#` starts a comment, eight or nine columns separated by ',':
 //   coll       perf tests' name ("all_reduce"), several joined by '|', or '*'
 //   max_bytes  the rule holds up to this size (larger of a rank's two buffers); 4096, "8K", "1M", "2G", or '*'
 //   max_ranks  ... and up to this many ranks, or '*'
@@ -9,6 +9,7 @@
 //   channels   1..64
 //   slot       payload of a slot; same units as max_bytes
 //   depth      slots per link, a power of two >= 2
+//   stores     may be left out: cached (the default), or nt: the user's output goes past the caches
 // The first rule that fits wins; a query that none fits keeps the core's proposals.
 #pragma once
 #include "tutti/plugin/tuner.h"
@@ -28,7 +29,7 @@ struct Rule {
   int32_t max_ranks = INT32_MAX;
   uint32_t links = ~0u; // bit per TUTTI_LINK_CLASS_*
   std::vector<Way> ways;
-  uint32_t channels = 1, slot_bytes = 0, depth = 0;
+  uint32_t channels = 1, slot_bytes = 0, depth = 0, flags = 0; // flags: TUTTI_CAND_*
   bool fits(const tutti_tune_query &query) const;
 };
 

@@ -52,3 +52,8 @@ TEST_CASE("a bad rule is refused with its line, the value and what is allowed") 
   CHECK(refused("*, 5X, *, *, ring, 1, 8K, 4").find("\"5X\"") != std::string::npos);
   CHECK(refused("*, *, *, *, ring, 99, 8K, 4").find("1 to 64") != std::string::npos);
 }
+TEST_CASE("a ninth column says how output is stored") {
+  CHECK(parse_table("*, *, *, *, ring, 1, 8K, 4, nt\n", "t.csv").at(0).flags == TUTTI_CAND_NONTEMPORAL);
+  CHECK(parse_table("*, *, *, *, ring, 1, 8K, 4, cached\n", "t.csv").at(0).flags == 0);
+  CHECK(refused("*, *, *, *, ring, 1, 8K, 4, hot").find("\"hot\"") != std::string::npos);
+}
