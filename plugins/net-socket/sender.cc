@@ -27,7 +27,13 @@ public:
     return !connector_;
   }
 
-  tutti_status send(const tutti_net_buf *bufs, uint32_t n, uint64_t cookie) override { return post(bufs, n, nullptr, cookie); }
+  // What finds the socket idle goes out at once: it may be all that the peer waits for.
+  tutti_status send(const tutti_net_buf *bufs, uint32_t n, uint64_t cookie) override {
+    const bool first = head_ == tail_;
+    const tutti_status s = post(bufs, n, nullptr, cookie);
+    if (first && s == TUTTI_OK) pump();
+    return s;
+  }
   tutti_status recv(const tutti_net_buf *, uint32_t, uint64_t *, uint64_t) override {
     plugin::fail(TUTTI_ERR_INVALID, "the connecting side of ", describe(), " only sends");
   }
