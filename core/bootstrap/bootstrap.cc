@@ -57,6 +57,8 @@ private:
 
 } // namespace
 
+constexpr int kIdleRoot = 10; // times the time to join: an id may be made well ahead of its use
+
 Result<UniqueId> new_id(const Config &config) {
   TUTTI_ASSIGN(self, Service::get().hub().contact(config));
   UniqueId id;
@@ -73,8 +75,11 @@ Result<UniqueId> start_root(const Config &config, UniqueId id, bool stays, std::
   TUTTI_ASSIGN(self, service.hub().contact(config));
   auto root = std::make_shared<Root>(service, id, self, stays);
   root->on_done = std::move(on_done);
-  service.post(
-      [&service, root] { service.hub().add_root(root); }); // before any check-in of this process: tasks keep their order
+  const Nanos limit = kIdleRoot * config.duration("core.init_timeout");
+  service.post([&service, root, limit] { // before any check-in of this process: tasks keep their order
+    service.hub().add_root(root);
+    if (!root->stays()) root->expect(limit);
+  });
   return id;
 }
 

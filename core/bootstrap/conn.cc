@@ -10,16 +10,6 @@ namespace {
 
 constexpr size_t kReadStep = 64 << 10;
 constexpr size_t kMaxInFds = 64; // descriptors that arrived and whose frame has not
-constexpr auto kLinger = std::chrono::seconds(2);
-
-// What the remote end looks like when a connection breaks.
-Status ended(int err) {
-  if (err == 0 || err == ECONNRESET || err == EPIPE)
-    return fail(Code::remote, "control connection closed: process ended or host unreachable");
-  if (err == ETIMEDOUT || err == EHOSTUNREACH || err == ENETUNREACH)
-    return fail(Code::remote, "control connection lost: no answer from the host for 15 s, host or link is down").sys(err);
-  return fail_errno(err, "control connection failed");
-}
 
 } // namespace
 
@@ -27,9 +17,11 @@ std::string unix_listener_name(uint64_t process) {
   return fmt::format("tutti-{:016x}", process);
 }
 
-void tune_tcp(int fd) {
-  const int on = 1, idle = 5, interval = 3, count = 3;
-  const unsigned user_ms = 15'000;
+void tune_tcp(int fd, Nanos dead_after) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(dead_after).count();
+  const int on = 1, count = 3, idle = std::max(1, static_cast<int>(ms / 3000)),
+            interval = std::max(1, static_cast<int>(ms / 5000));
+  const auto user_ms = static_cast<unsigned>(ms);
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
@@ -41,11 +33,28 @@ void tune_tcp(int fd) {
 Conn::Conn(Service &service, UniqueFd fd, bool is_unix, std::string remote)
     : service_(service), fd_(std::move(fd)), is_unix_(is_unix), remote_(std::move(remote)) {
   track_fd(fd_.get());
-  if (!is_unix_ && fd_) tune_tcp(fd_.get());
+  if (!is_unix_ && fd_) tune_tcp(fd_.get(), dead_after_);
 }
 
 Conn::~Conn() {
   drop();
+}
+
+Status Conn::ended(int err) const {
+  if (state_ == State::wait_hello && in_.empty() && (err == 0 || err == ECONNRESET))
+    return fail(Code::remote, "it said nothing");
+  if (err == 0 || err == ECONNRESET || err == EPIPE)
+    return fail(Code::remote, "control connection closed: process ended or host unreachable");
+  if (err == ETIMEDOUT || err == EHOSTUNREACH || err == ENETUNREACH)
+    return fail(Code::remote, "control connection lost: no answer from the host for {}, host or link is down",
+                seconds(dead_after_))
+        .sys(err);
+  return fail_errno(err, "control connection failed");
+}
+
+void Conn::dead_after(Nanos silence) {
+  dead_after_ = silence;
+  if (!is_unix_ && fd_) tune_tcp(fd_.get(), silence);
 }
 
 void Conn::start(uint32_t events) {
@@ -95,6 +104,12 @@ Conn::Ptr Conn::dial(Service &service, const Target &target, const Hello &hello,
   Ptr c(new Conn(service, std::move(fd), is_unix, target.text()));
   c->hello_ = hello;
   c->key_ = key;
+  const Endpoint &source = target.source;
+  if (err == 0 && source.family() != 0) {
+    const int on = 1; // the port is chosen by connect(): more than one connection may leave from it
+    setsockopt(c->fd_.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+    if (bind(c->fd_.get(), reinterpret_cast<const sockaddr *>(&source.storage), source.length()) != 0) err = errno;
+  }
   if (err == 0 && connect(c->fd_.get(), reinterpret_cast<const sockaddr *>(&where), length) != 0 && errno != EINPROGRESS)
     err = errno;
   if (err == 0) {
@@ -163,7 +178,6 @@ bool Conn::read_some() {
   in_.resize(old + static_cast<size_t>(std::max<ssize_t>(n, 0)));
   if (n < 0 && (err == EAGAIN || err == EWOULDBLOCK)) return true;
   if (n <= 0) {
-    input_ended_ = true;
     if (state_ == State::finishing) {
       close();
       return false;

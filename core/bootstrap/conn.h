@@ -12,8 +12,11 @@ namespace tutti::boot {
 struct Target {
   std::string unix_name; // without the leading zero byte; "" = use endpoint
   Endpoint endpoint;
+  Endpoint source; // family 0 = the kernel chooses
   std::string text() const { return unix_name.empty() ? endpoint.text() : "unix:" + unix_name; }
 };
+
+constexpr Nanos kDeadAfter = std::chrono::seconds(15);
 
 class Conn : public std::enable_shared_from_this<Conn> {
 public:
@@ -36,6 +39,7 @@ public:
   void refuse(Refusal why);
   void prove();
   void own(std::shared_ptr<std::atomic<uint64_t>> queued, std::shared_ptr<std::atomic<uint64_t>> fds);
+  void dead_after(Nanos silence); // how long the other host may be silent
   void send(FrameType type, uint64_t tag, std::span<const std::byte> payload, UniqueFd fd = {});
   void finish(); // writes what is queued, then closes; nothing is read any more
   void close();
@@ -62,6 +66,7 @@ private:
   void queue_raw(Bytes data);
   void update_events();
   void lost(Status why);
+  Status ended(int err) const; // what the remote end looks like when the connection breaks
   void drop();
   void retire_callbacks();
   size_t allowance() const;
@@ -75,7 +80,7 @@ private:
   UniqueFd fd_;
   bool is_unix_;
   bool held_ = false;
-  bool input_ended_ = false;
+  Nanos dead_after_ = kDeadAfter;
   std::string remote_;
   State state_ = State::connecting;
   uint64_t token_ = 0;
@@ -91,8 +96,9 @@ private:
 };
 
 constexpr auto kHandshakeTime = std::chrono::seconds(5);
-// Keep-alive and time-outs: a dead host or link is noticed in about 15 s.
-void tune_tcp(int fd);
+constexpr auto kLinger = std::chrono::seconds(5); // for the other end to take what was sent before leaving
+// Keep-alive and time-outs: a dead host or link is noticed after about this time.
+void tune_tcp(int fd, Nanos dead_after);
 std::string unix_listener_name(uint64_t process);
 
 } // namespace tutti::boot

@@ -6,13 +6,15 @@ namespace {
 
 constexpr auto kNextTarget = std::chrono::milliseconds(250); // a place that has not answered by then gets a rival
 constexpr auto kRoundTime = std::chrono::seconds(2);         // what hangs longer is tried anew
-constexpr auto kRefusedTime = std::chrono::seconds(5);       // all refuse for so long: the process is gone
+
+bool refused(int err) {
+  return err == ECONNREFUSED || err == EHOSTUNREACH || err == ENETUNREACH || err == EADDRNOTAVAIL;
+}
 
 } // namespace
 
 std::shared_ptr<Dialer> Dialer::start(Service &service, Job job, Done done) {
   std::shared_ptr<Dialer> d(new Dialer(service, std::move(job), std::move(done)));
-  d->began_ = Clock::now();
   d->errors_.resize(d->job_.targets.size());
   service.post([d] {
     if (d->done_) d->round();
@@ -47,7 +49,6 @@ void Dialer::round() {
   if (Clock::now() >= job_.deadline && rounds_ > 0) return finish(fail(Code::timeout, "{}", last_error()).phase("bootstrap"));
   if (job_.targets.empty()) return finish(fail(Code::system, "no address to connect to is known").phase("bootstrap"));
   rounds_++;
-  round_began_ = Clock::now();
   failed_count_ = 0;
   all_refused_ = true;
   attempts_.clear();
@@ -78,7 +79,7 @@ void Dialer::failed(size_t index, const Status &why) {
   const auto self = shared_from_this();
   attempts_[index] = nullptr;
   errors_[index] = why.error().message;
-  if (why.error().sys_errno != ECONNREFUSED) all_refused_ = false;
+  if (!refused(why.error().sys_errno)) all_refused_ = false;
   failed_count_++;
   if (failed_count_ == job_.targets.size()) return round_over();
   if (index + 1 == attempts_.size() && attempts_.size() < job_.targets.size()) next_target();
@@ -93,7 +94,7 @@ void Dialer::round_over() {
     attempts_[i]->close();
   }
   attempts_.clear();
-  if (!hung && all_refused_ && !job_.patient && Clock::now() - began_ > kRefusedTime)
+  if (!hung && all_refused_ && !job_.patient && rounds_ > job_.retry_count)
     return finish(fail(Code::remote, "{}", last_error()).phase("bootstrap").sys(ECONNREFUSED));
   if (Clock::now() >= job_.deadline) return finish(fail(Code::timeout, "{}", last_error()).phase("bootstrap"));
   set_timer(std::min<Nanos>(job_.retry_sleep * std::min(rounds_, 10), std::chrono::seconds(1)), &Dialer::round);
@@ -136,28 +137,63 @@ std::string Dialer::last_error() const {
   return out.empty() ? "no answer yet" : out;
 }
 
-void add_targets(std::vector<Target> *out, std::span<const Endpoint> endpoints) {
+namespace {
+
+bool is_loopback(const Endpoint &e) {
+  if (e.family() == AF_INET6) return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6 *>(&e.storage)->sin6_addr);
+  return ntohl(reinterpret_cast<const sockaddr_in *>(&e.storage)->sin_addr.s_addr) >> 24 == 127;
+}
+
+// The chosen address in the network of the other end, else the first of its family.
+Endpoint source_for(const Endpoint &to, const std::vector<netif::Choice> &choices) {
+  const netif::Choice *best = nullptr;
+  for (const netif::Choice &c : choices) {
+    if (c.address.family() != to.family() || c.address.link_local()) continue;
+    netif::detail::Entry network;
+    network.net = to.storage;
+    network.prefix = c.address.prefix;
+    const bool near = netif::detail::in_network(c.address, network);
+    if (!best || near) best = &c;
+    if (near) break;
+  }
+  Endpoint e;
+  if (best) e.storage = best->address.storage;
+  return e;
+}
+
+} // namespace
+
+void add_targets(std::vector<Target> *out, std::span<const Endpoint> endpoints, const Config &config) {
+  const std::string &rule = config.text("socket.ifname");
+  const auto choices = netif::select(rule).choices;
   for (const Endpoint &e : endpoints) {
     netif::Address a;
     a.storage = e.storage;
     if (e.family() != AF_INET6 || !a.link_local()) {
-      out->push_back({"", e});
+      Target t{"", e, {}};
+      if (!rule.empty() && !is_loopback(e)) t.source = source_for(e, choices);
+      out->push_back(t);
       continue;
     }
-    for (const netif::Choice &c : netif::select("", AF_INET6).choices) {
-      if (!c.address.link_local()) continue;
-      Target t{"", e};
+    for (const netif::Choice &c : choices) {
+      if (c.address.family() != AF_INET6 || !c.address.link_local()) continue;
+      Target t{"", e, {}};
       reinterpret_cast<sockaddr_in6 *>(&t.endpoint.storage)->sin6_scope_id = c.interface.index;
       out->push_back(t);
     }
   }
 }
 
-std::vector<Target> targets_of(const Contact &to, uint64_t my_host) {
+std::vector<Target> targets_of(const Contact &to, uint64_t my_host, const Config &config) {
   std::vector<Target> out;
-  if (to.host == my_host) out.push_back({unix_listener_name(to.process[0]), {}});
-  add_targets(&out, to.endpoints);
+  if (to.host == my_host) out.push_back({unix_listener_name(to.process[0]), {}, {}});
+  add_targets(&out, to.endpoints, config);
   return out;
+}
+
+void set_retries(Dialer::Job *job, const Config &config) {
+  job->retry_count = config.number("socket.retry_count");
+  job->retry_sleep = config.duration("socket.retry_sleep");
 }
 
 } // namespace tutti::boot

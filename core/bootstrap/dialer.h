@@ -13,7 +13,8 @@ public:
     Secret key{};
     Clock::time_point deadline;
     bool patient = false; // the other end may start later: keep trying when all refuse
-    Nanos retry_sleep = std::chrono::milliseconds(100);
+    int64_t retry_count = 0;
+    Nanos retry_sleep{};
     bool prove = true; // false: close after the other end has proved itself (a probe)
   };
   using Done = std::function<void(Result<Conn::Ptr>)>;
@@ -40,13 +41,15 @@ private:
   size_t failed_count_ = 0;
   bool all_refused_ = true;
   int rounds_ = 0;
-  Clock::time_point began_, round_began_;
   uint64_t timer_ = 0;
 };
 
 // The places where a process can be reached, best first.
-std::vector<Target> targets_of(const Contact &to, uint64_t my_host);
-// Link-local addresses get the scope of each own interface in turn.
-void add_targets(std::vector<Target> *out, std::span<const Endpoint> endpoints);
+std::vector<Target> targets_of(const Contact &to, uint64_t my_host, const Config &config);
+// Link-local addresses get the scope of each own interface in turn. With a rule in socket.ifname connections leave from an
+// address that it names.
+void add_targets(std::vector<Target> *out, std::span<const Endpoint> endpoints, const Config &config);
+// What the configuration says of retries.
+void set_retries(Dialer::Job *job, const Config &config);
 
 } // namespace tutti::boot

@@ -213,6 +213,15 @@ Status Hub::listen_at(const Endpoint &endpoint) {
   return {};
 }
 
+namespace {
+std::string local_peer(int fd) {
+  ucred who{};
+  socklen_t n = sizeof who;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) != 0) return "a process of this host";
+  return fmt::format("pid {} of user {} on this host", who.pid, who.uid);
+}
+} // namespace
+
 void Hub::accept_all(const std::shared_ptr<Listener> &l) {
   for (int i = 0; i < 64; i++) {
     sockaddr_storage from{};
@@ -225,7 +234,8 @@ void Hub::accept_all(const std::shared_ptr<Listener> &l) {
     }
     Endpoint e;
     e.storage = from;
-    greet(Conn::accepted(service_, std::move(fd), l->is_unix, l->is_unix ? "a process of this host" : e.text()));
+    std::string from_text = l->is_unix ? local_peer(fd.get()) : e.text();
+    greet(Conn::accepted(service_, std::move(fd), l->is_unix, std::move(from_text)));
   }
 }
 

@@ -11,7 +11,9 @@
 #include <cstring>
 #include <fcntl.h>
 #include <future>
+#include <mutex>
 #include <netdb.h>
+#include <set>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -106,6 +108,13 @@ Result<Secret> job_key(const Config &config, const std::string &address, int ran
   return hash_to_secret("tutti job key", std::span(buf).first(static_cast<size_t>(n)));
 }
 
+bool first_use(uint64_t base) {
+  static std::mutex m; // guards used
+  static std::set<uint64_t> used;
+  std::lock_guard lock(m);
+  return used.insert(base).second;
+}
+
 Result<tuttiUniqueId> id_from_address(const std::string &text, const Config &config, int rank, uint32_t generation) {
   TUTTI_ASSIGN(hp, parse_host_port(text));
   TUTTI_ASSIGN(where, resolve(hp, config));
@@ -130,8 +139,7 @@ Result<tuttiUniqueId> id_from_address(const std::string &text, const Config &con
         last = std::move(s);
     }
     if (!any) return std::move(last).phase("bootstrap").hint("TUTTI_COMM_ID must name a free port of the host of rank 0");
-    static std::atomic<bool> started{false}; // one root serves all generations
-    if (!started.exchange(true)) {
+    if (first_use(id.base)) { // one root serves all generations of an address
       auto r = start_root(config, id, true);
       if (!r.ok()) return std::move(r.status());
     }
@@ -185,8 +193,8 @@ Status probe(const UniqueId &id, const Config &config, int rank, Deadline deadli
   Service &service = Service::get();
   const Identity root = root_identity(id);
   Dialer::Job job;
-  if (id.host == static_cast<uint32_t>(host_id(config))) job.targets.push_back({unix_listener_name(id.process), {}});
-  add_targets(&job.targets, id.endpoints);
+  if (id.host == static_cast<uint32_t>(host_id(config))) job.targets.push_back({unix_listener_name(id.process), {}, {}});
+  add_targets(&job.targets, id.endpoints, config);
   job.hello.library = library_version();
   job.hello.comm = root.comm;
   job.hello.from = rank;

@@ -49,57 +49,70 @@ bool Member::later(std::function<void()> fn) {
 // pass pieces on whether or not they are in the call themselves, so what is missing at the deadline is exactly who did not
 // come.
 
-bool Member::store(uint64_t seq, int origin, const Piece &piece) {
-  std::unique_lock lock(m_);
-  if (seq > next_gather_ + 1) return false; // nobody can be further ahead
+// Nobody can be more than one allgather further than this rank: for the one after it all need this rank's piece.
+bool Member::expects(uint64_t seq) const {
+  std::lock_guard lock(m_);
+  return seq <= next_gather_ + 1;
+}
+
+void Member::store(uint64_t seq, int origin, const Piece &piece) {
+  std::lock_guard lock(m_);
+  if (closed_ || seq < next_gather_) return;
   Gather &g = gathers_[seq];
   if (g.pieces.empty()) g.pieces.resize(static_cast<size_t>(nranks_));
   Piece &slot = g.pieces[static_cast<size_t>(origin)];
-  if (slot) return true;
+  if (slot) return;
   slot = piece;
   if (++g.count == nranks_) cv_.notify_all();
-  return true;
 }
 
 // Carries a piece on from this rank, over members of this process in one loop, until it leaves the process or has gone far
-// enough.
-void Member::spread(uint64_t seq, int origin, Direction dir, Piece piece) {
+// enough. Only then is it given to those that it passed: a rank with all pieces may leave at once, so by then it must have
+// passed on each of them.
+void Member::spread(uint64_t seq, int origin, Direction dir, const Piece &piece) {
   const int limit = dir == up ? nranks_ / 2 : (nranks_ - 1) / 2;
+  std::vector<std::shared_ptr<Member>> passed;
   std::shared_ptr<Member> at = shared_from_this();
   for (;;) {
     const int gone = dir == up ? (at->rank_ - origin + nranks_) % nranks_ : (origin - at->rank_ + nranks_) % nranks_;
-    if (gone >= limit) return;
+    if (gone >= limit) break;
     std::shared_ptr<Member> to;
     bool is_local;
     {
       std::lock_guard lock(at->m_);
       if (!at->ring_up_[dir]) { // the neighbour on one side can be faster than we find the other one
         at->ring_waiting_[dir].push_back([at, seq, origin, dir, piece] { at->spread(seq, origin, dir, piece); });
-        return;
+        break;
       }
       is_local = at->ring_is_local_[dir];
       to = at->ring_local_[dir].lock();
     }
     if (!is_local) {
-      Writer w;
-      w.i32(origin);
-      w.u8(static_cast<uint8_t>(dir));
-      w.raw(*piece);
-      const int peer = dir == up ? at->next() : at->prev();
-      if (service_.on_thread()) return at->push(peer, FrameType::gather, seq, w.take(), {});
-      service_.post(
-          [at, peer, seq, data = w.take()]() mutable { at->push(peer, FrameType::gather, seq, std::move(data), {}); });
-      return;
+      at->pass_on(seq, origin, dir, piece);
+      break;
     }
-    if (!to) return; // it has left, which is reported where it matters
+    if (!to) break; // it has left, which is reported where it matters
     {
       std::lock_guard lock(to->m_);
-      if (to->later([to, seq, origin, dir, piece] { to->store(seq, origin, piece), to->spread(seq, origin, dir, piece); }))
-        return;
+      if (to->later([to, seq, origin, dir, piece] { to->spread(seq, origin, dir, piece), to->store(seq, origin, piece); }))
+        break;
     }
-    if (!to->store(seq, origin, piece)) return;
+    passed.push_back(to);
     at = std::move(to);
   }
+  for (const auto &m : passed) m->store(seq, origin, piece);
+}
+
+void Member::pass_on(uint64_t seq, int origin, Direction dir, const Piece &piece) {
+  Writer w;
+  w.i32(origin);
+  w.u8(static_cast<uint8_t>(dir));
+  w.raw(*piece);
+  const int peer = dir == up ? next() : prev();
+  if (service_.on_thread()) return push(peer, FrameType::gather, seq, w.take(), {});
+  service_.post([self = shared_from_this(), peer, seq, data = w.take()]() mutable {
+    self->push(peer, FrameType::gather, seq, std::move(data), {});
+  });
 }
 
 Result<std::vector<Bytes>> Member::allgather(std::span<const std::byte> mine, Deadline deadline, std::string_view what) {
@@ -109,15 +122,17 @@ Result<std::vector<Bytes>> Member::allgather(std::span<const std::byte> mine, De
   if (Status s = failure(); !s.ok()) return s;
   const Piece piece = std::make_shared<const Bytes>(mine.begin(), mine.end());
   uint64_t seq;
+  bool again; // it expired before: what was sent is on its way
   {
     std::lock_guard lock(m_);
     seq = next_gather_;
+    again = gathers_.count(seq) && gathers_[seq].pieces[static_cast<size_t>(rank_)];
   }
-  store(seq, rank_, piece);
-  if (nranks_ > 1) {
+  if (nranks_ > 1 && !again) {
     spread(seq, rank_, up, piece);
     spread(seq, rank_, down, piece);
   }
+  store(seq, rank_, piece);
   std::unique_lock lock(m_);
   Gather &g = gathers_[seq]; // its place in the map is stable
   const bool complete = cv_.wait_until(lock, deadline.at(), [&] { return g.count == nranks_ || error_; });
@@ -172,11 +187,17 @@ void Member::deliver(Message message) {
     return;
   }
   if (mailbox_bytes_ + message.data.size() > kQueueBytes || mailbox_count_ >= kQueueCount) {
-    const int from = message.from;
+    std::map<int, size_t> senders;
+    for (const auto &[key, waiting] : mailbox_) senders[key.first] += waiting.size();
+    const auto most =
+        std::max_element(senders.begin(), senders.end(), [](const auto &a, const auto &b) { return a.second < b.second; });
+    const auto [from, count] = *most;
+    const size_t messages = mailbox_count_, held = mailbox_bytes_;
     lock.unlock();
-    return fail(about(from, Code::internal,
-                      fmt::format("the queue of unexpected messages is full ({} messages); the last one came from {}",
-                                  kQueueCount, name(from))));
+    return fail(
+        about(from, Code::internal,
+              fmt::format("the queue of unexpected messages is full ({} messages, {} bytes): {} sent {} that nobody received",
+                          messages, held, name(from), count)));
   }
   mailbox_bytes_ += message.data.size();
   mailbox_count_++;
@@ -356,11 +377,13 @@ void Member::peer_gone(int rank, bool clean) {
   {
     std::lock_guard lock(m_);
     if (closed_ || static_cast<size_t>(rank) >= gone_.size()) return;
-    gone_[static_cast<size_t>(rank)] = true;
     clean = clean || closing_;
-    cv_.notify_all();
   }
+  // Before waits for this rank end: who returns from one and leaves must have told the reason.
   if (!clean) fail(about(rank, Code::remote, name(rank) + " left the communicator before it was finalized"));
+  std::lock_guard lock(m_);
+  gone_[static_cast<size_t>(rank)] = true;
+  cv_.notify_all();
 }
 
 uint64_t Member::fds() const {
@@ -399,7 +422,7 @@ void Member::close() {
   service_.post([self = shared_from_this(), clean, told] {
     if (told) self->flood(*told);
     self->leave_root();
-    self->close_links(clean);
+    self->leave_links(clean);
   });
 }
 

@@ -96,11 +96,16 @@ private:
   void lost(int peer, const Status &why);
   void push(int to, FrameType type, uint64_t tag, Bytes data, UniqueFd fd);
   void flood(const Error &error);
-  void close_links(bool clean);
+  void send_waiting(Link &link);
+  void leave_links(bool clean);
+  void leave_link(Link &link);
+  void left_link(int peer); // one that was still being made when the rank left
 
   // allgather [any]
-  void spread(uint64_t seq, int origin, Direction dir, Piece piece);
-  bool store(uint64_t seq, int origin, const Piece &piece);
+  bool expects(uint64_t seq) const;
+  void spread(uint64_t seq, int origin, Direction dir, const Piece &piece);
+  void pass_on(uint64_t seq, int origin, Direction dir, const Piece &piece);
+  void store(uint64_t seq, int origin, const Piece &piece);
   Status gather_missing(uint64_t seq, Deadline deadline, std::string_view what);
 
   void peer_gone(int rank, bool clean); // [any]
@@ -151,6 +156,8 @@ private:
   bool at_root_ = false; // checked in and not yet in the ring
   Clock::time_point set_up_deadline_;
   uint64_t stagger_timer_ = 0;
+  std::optional<bool> left_; // how: everybody was done
+  uint64_t linger_timer_ = 0;
   int root_rank_ = -1;
   std::string root_text_;
 

@@ -84,8 +84,8 @@ void Member::dial_root(const UniqueId &id, Deadline deadline) {
   const Identity root = root_identity(id);
   Dialer::Job job;
   if (id.process != 0 && id.host == static_cast<uint32_t>(self_.host))
-    job.targets.push_back({unix_listener_name(id.process), {}});
-  add_targets(&job.targets, id.endpoints);
+    job.targets.push_back({unix_listener_name(id.process), {}, {}});
+  add_targets(&job.targets, id.endpoints, *config_);
   job.hello.library = library_version();
   job.hello.comm = root.comm;
   job.hello.from = rank_;
@@ -94,7 +94,7 @@ void Member::dial_root(const UniqueId &id, Deadline deadline) {
   job.key = root.key;
   job.deadline = deadline.at();
   job.patient = id.from_address;
-  job.retry_sleep = config_->duration("socket.retry_sleep");
+  set_retries(&job, *config_);
   root_text_ = "the process that made the unique id";
   std::weak_ptr<Member> weak = weak_from_this();
   root_dialer_ = Dialer::start(service_, std::move(job), [weak, id, deadline](Result<Conn::Ptr> r) {

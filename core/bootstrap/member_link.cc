@@ -19,6 +19,7 @@ void Member::attach(int peer, const Conn::Ptr &conn) {
   Link &link = links_[peer];
   link.conns.push_back(conn);
   conn->own(queued_, fds_);
+  conn->dead_after(config_->duration("socket.dead_after"));
   std::weak_ptr<Member> weak = self;
   conn->on_frame = [weak, peer](Frame f) {
     if (auto m = weak.lock()) m->frame(peer, std::move(f));
@@ -29,13 +30,9 @@ void Member::attach(int peer, const Conn::Ptr &conn) {
   };
   if (!link.tx) {
     link.tx = conn;
-    auto waiting = std::move(link.waiting);
-    link.waiting.clear();
-    for (Waiting &w : waiting) {
-      queued_->fetch_sub(w.data.size());
-      conn->send(w.type, w.tag, w.data, std::move(w.fd));
-    }
+    send_waiting(link);
   }
+  if (left_) return left_link(peer);
   if (failed()) { // it may have happened while this connection was made
     Error told;
     {
@@ -48,9 +45,18 @@ void Member::attach(int peer, const Conn::Ptr &conn) {
   if (peer == prev()) ring_joined(down);
 }
 
+void Member::send_waiting(Link &link) {
+  auto waiting = std::move(link.waiting);
+  link.waiting.clear();
+  for (Waiting &w : waiting) {
+    queued_->fetch_sub(w.data.size());
+    if (link.tx) link.tx->send(w.type, w.tag, w.data, std::move(w.fd));
+  }
+}
+
 void Member::dial(int to, Link &link, const Contact &contact, Clock::time_point deadline) {
   Dialer::Job job;
-  job.targets = targets_of(contact, self_.host);
+  job.targets = targets_of(contact, self_.host, *config_);
   job.hello.library = library_version();
   job.hello.comm = comm();
   job.hello.from = rank_;
@@ -58,7 +64,7 @@ void Member::dial(int to, Link &link, const Contact &contact, Clock::time_point 
   random_bytes(job.hello.nonce);
   job.key = identity_.key;
   job.deadline = deadline;
-  job.retry_sleep = config_->duration("socket.retry_sleep");
+  set_retries(&job, *config_);
   std::weak_ptr<Member> weak = weak_from_this();
   link.dialer = Dialer::start(service_, std::move(job), [weak, to](Result<Conn::Ptr> r) {
     auto m = weak.lock();
@@ -68,11 +74,13 @@ void Member::dial(int to, Link &link, const Contact &contact, Clock::time_point 
     }
     m->links_[to].dialer = nullptr;
     if (r.ok()) return m->attach(to, r.value());
+    if (m->left_) return m->left_link(to);
     m->fail(m->about(to, Code::remote, fmt::format("cannot connect to {}: {}", m->name(to), r.status().error().message)));
   });
 }
 
 void Member::push(int to, FrameType type, uint64_t tag, Bytes data, UniqueFd fd) {
+  if (left_) return;
   Link &link = links_[to];
   if (link.gone) return;
   if (link.tx) {
@@ -88,7 +96,7 @@ void Member::push(int to, FrameType type, uint64_t tag, Bytes data, UniqueFd fd)
   Contact contact;
   {
     std::lock_guard lock(m_);
-    if (closed_ || static_cast<size_t>(to) >= contacts_.size()) return;
+    if (static_cast<size_t>(to) >= contacts_.size()) return;
     contact = contacts_[static_cast<size_t>(to)];
   }
   dial(to, link, contact, Clock::now() + config_->duration("core.init_timeout"));
@@ -106,8 +114,9 @@ void Member::frame(int from, Frame f) {
     if (!r.ok() || origin < 0 || origin >= nranks_ || origin == rank_ || dir > down || from != (dir == up ? prev() : next()))
       break;
     const auto piece = std::make_shared<const Bytes>(rest.begin(), rest.end());
-    if (!store(f.tag, origin, piece)) break;
-    return spread(f.tag, origin, static_cast<Direction>(dir), piece);
+    if (!expects(f.tag)) break;
+    spread(f.tag, origin, static_cast<Direction>(dir), piece);
+    return store(f.tag, origin, piece);
   }
   case FrameType::failure:
     if (auto e = decode_error(f.payload)) {
@@ -162,17 +171,44 @@ void Member::flood(const Error &error) {
   if (local_root_) local_root_->failed(generation_, rank_, error);
 }
 
-void Member::close_links(bool clean) {
-  auto links = std::move(links_);
-  links_.clear();
-  for (auto &[peer, link] : links) {
-    if (link.dialer) link.dialer->cancel();
-    for (const Waiting &w : link.waiting) queued_->fetch_sub(w.data.size());
-    for (const auto &c : link.conns) {
-      c->send(FrameType::goodbye, 0, Bytes{std::byte(clean ? 1 : 0)}); // on each: they are read in any order
-      c->finish();
+// What was sent before leaving still arrives: a connection that is being made for it gets a moment to come about.
+void Member::leave_links(bool clean) {
+  left_ = clean;
+  for (auto it = links_.begin(); it != links_.end();) {
+    Link &link = it->second;
+    if (!link.tx && link.dialer && !link.waiting.empty()) {
+      ++it;
+      continue;
     }
+    leave_link(link);
+    it = links_.erase(it);
   }
+  if (links_.empty()) return;
+  service_.draining++;
+  linger_timer_ = service_.at(Clock::now() + kLinger, [self = shared_from_this()] {
+    self->linger_timer_ = 0;
+    self->service_.draining--;
+    for (auto &[peer, link] : self->links_) self->leave_link(link);
+    self->links_.clear();
+  });
+}
+
+void Member::leave_link(Link &link) {
+  if (link.dialer) link.dialer->cancel();
+  send_waiting(link);
+  for (const auto &c : link.conns) {
+    c->send(FrameType::goodbye, 0, Bytes{std::byte(*left_ ? 1 : 0)}); // on each: they are read in any order
+    c->finish();
+  }
+}
+
+void Member::left_link(int peer) {
+  const auto self = shared_from_this(); // the timer may hold the last reference
+  leave_link(links_[peer]);
+  links_.erase(peer);
+  if (!links_.empty() || linger_timer_ == 0) return;
+  service_.cancel(std::exchange(linger_timer_, 0));
+  service_.draining--;
 }
 
 } // namespace tutti::boot

@@ -39,7 +39,10 @@ Api load() {
   sym(&a.fence, "PMIx_Fence");
   sym(&a.get, "PMIx_Get");
   sym(&a.error_string, "PMIx_Error_string");
-  if (!a.init || !a.finalize || !a.put || !a.commit || !a.fence || !a.get || !a.error_string) a.lib = nullptr;
+  if (!a.init || !a.finalize || !a.put || !a.commit || !a.fence || !a.get || !a.error_string) {
+    dlclose(a.lib);
+    a.lib = nullptr;
+  }
   return a;
 }
 
@@ -96,7 +99,10 @@ Result<PmixInfo> pmix_start(Deadline) {
     const pmix_status_t rc = api().init(&g_me, nullptr, 0);
     if (rc != PMIX_SUCCESS) return failed("cannot reach the launcher", rc);
     g_started = true;
-    std::atexit([] { api().finalize(nullptr, 0); });
+    static const pid_t owner = getpid(); // a forked child has no connection to the server
+    std::atexit([] {
+      if (getpid() == owner) api().finalize(nullptr, 0);
+    });
   }
   PmixInfo info;
   info.rank = static_cast<int>(g_me.rank);

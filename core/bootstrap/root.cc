@@ -1,6 +1,7 @@
 #include "bootstrap/root.h"
 #include "bootstrap/hub.h"
 #include "log/log.h"
+#include <sys/resource.h>
 
 namespace tutti::boot {
 namespace {
@@ -8,11 +9,32 @@ namespace {
 constexpr auto kFirstReport = std::chrono::seconds(5);
 constexpr auto kReportEvery = std::chrono::seconds(15);
 constexpr auto kRemember = std::chrono::seconds(60); // late ranks learn why a run failed
+constexpr rlim_t kOtherFds = 256;                    // what the process may need besides
+
+// A joining rank costs the root a descriptor; soft limits of 1024 are common where the hard one is far higher.
+void raise_fd_limit(int nranks) {
+  rlimit limit{};
+  const rlim_t need = static_cast<rlim_t>(nranks) + kOtherFds;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= need) return;
+  const rlim_t had = std::exchange(limit.rlim_cur, std::min(need, limit.rlim_max));
+  if (limit.rlim_cur > had && setrlimit(RLIMIT_NOFILE, &limit) == 0)
+    log::info(log::Subsys::bootstrap, "soft limit of open files raised from {} to {}: {} ranks check in here", had,
+              limit.rlim_cur, nranks);
+}
 
 } // namespace
 
 Root::Root(Service &service, const UniqueId &id, Contact self, bool stays)
     : service_(service), identity_(root_identity(id)), self_(std::move(self)), stays_(stays) {}
+
+void Root::expect(Nanos limit) {
+  idle_timer_ = service_.at(Clock::now() + limit, [self = shared_from_this(), limit] {
+    self->idle_timer_ = 0;
+    log::info(log::Subsys::bootstrap, "root of comm {:#x}: nobody checked in within {}, the unique id is void", self->base(),
+              seconds(limit));
+    self->service_.hub().remove_root(self->base());
+  });
+}
 
 void Root::adopt(const Conn::Ptr &conn) {
   struct State { // of this connection
@@ -85,6 +107,7 @@ std::string Root::check(const Run &run, const CheckIn &in) const {
 
 void Root::check_in(const CheckIn &in, Sink sink) {
   const auto self = shared_from_this();
+  service_.cancel(std::exchange(idle_timer_, 0));
   Run &run = runs_[in.generation];
   if (run.over) return sink(FrameType::failure, encode(run.error));
   if (std::string why = check(run, in); !why.empty()) {
@@ -97,6 +120,7 @@ void Root::check_in(const CheckIn &in, Sink sink) {
     return end(in.generation, e);
   }
   if (run.entries.empty()) {
+    raise_fd_limit(in.nranks);
     run.nranks = in.nranks;
     run.first_rank = in.rank;
     run.began = Clock::now();
@@ -250,7 +274,14 @@ void Root::report(uint32_t generation) {
       service_.at(Clock::now() + kReportEvery, [self = shared_from_this(), generation] { self->report(generation); });
 }
 
+int Root::checked_in(uint32_t generation) const {
+  const auto it = runs_.find(generation);
+  return it == runs_.end() ? 0 : static_cast<int>(it->second.entries.size());
+}
+
 void Root::close() {
+  service_.cancel(std::exchange(idle_timer_, 0));
+  if (on_done) std::exchange(on_done, nullptr)();
   for (auto &[generation, run] : runs_) {
     service_.cancel(run.timer);
     service_.cancel(run.report_timer);

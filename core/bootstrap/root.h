@@ -10,8 +10,10 @@ class Root : public std::enable_shared_from_this<Root> {
 public:
   Root(Service &service, const UniqueId &id, Contact self, bool stays);
   uint64_t base() const { return identity_.comm; }
+  bool stays() const { return stays_; }
   const Secret &key() const { return identity_.key; }
-  std::function<void()> on_done; // everybody of a run is in the ring
+  std::function<void()> on_done; // everybody of a run is in the ring, or the root ends
+  void expect(Nanos limit);      // ends the root if nobody has checked in by then
 
   using Sink = std::function<void(FrameType, const Bytes &)>;
   void adopt(const Conn::Ptr &conn); // an authenticated rank
@@ -20,6 +22,7 @@ public:
   void in_ring(uint32_t generation, int rank);
   void failed(uint32_t generation, int rank, const Error &error);
   void close();
+  int checked_in(uint32_t generation) const; // ranks of this run that are here
 
 private:
   struct Entry {
@@ -56,6 +59,7 @@ private:
   Contact self_;
   bool stays_; // serves any number of generations
   Runs runs_;
+  uint64_t idle_timer_ = 0; // until the first check-in
 };
 
 } // namespace tutti::boot

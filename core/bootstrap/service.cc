@@ -143,7 +143,7 @@ void Service::run() {
       if (!tasks_.empty())
         wait = 0;
       else if (stopping_) { // what was said goodbye to gets a moment to read it
-        if (give_up == Clock::time_point{}) give_up = Clock::now() + std::chrono::seconds(1);
+        if (give_up == Clock::time_point{}) give_up = Clock::now() + kLinger;
         if (Clock::now() >= give_up || draining == 0) break;
         wait = wait < 0 ? 10 : std::min(wait, 10);
       }

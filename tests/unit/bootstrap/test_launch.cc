@@ -1,0 +1,230 @@
+// Where ranks meet when the application hands over no id: addresses, files, job keys.
+#include "bootstrap/hub.h"
+#include "processes.h"
+#include <filesystem>
+#include <future>
+#include <sys/stat.h>
+
+using namespace help;
+namespace fs = std::filesystem;
+
+namespace {
+
+class Directory { // removed with all in it
+public:
+  Directory() {
+    std::string name = (fs::temp_directory_path() / "tutti-launch-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~Directory() { fs::remove_all(path_); }
+  std::string file(const std::string &name) const { return path_ + "/" + name; }
+
+private:
+  std::string path_;
+};
+
+void write_file(const std::string &path, const std::string &content, mode_t mode) {
+  UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
+  REQUIRE(fd);
+  REQUIRE(write(fd.get(), content.data(), content.size()) == static_cast<ssize_t>(content.size()));
+  REQUIRE(fchmod(fd.get(), mode) == 0);
+}
+
+uint16_t free_port() {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  boot::Endpoint e;
+  e.storage.ss_family = AF_INET;
+  socklen_t n = sizeof e.storage;
+  REQUIRE(bind(fd.get(), reinterpret_cast<sockaddr *>(&e.storage), e.length()) == 0);
+  REQUIRE(getsockname(fd.get(), reinterpret_cast<sockaddr *>(&e.storage), &n) == 0);
+  return e.port();
+}
+
+std::string address() {
+  return "127.0.0.1:" + std::to_string(free_port());
+}
+
+// Joins as rank of nranks with this environment and says the error, or "done".
+Child rank_from(int rank, int nranks, Environment environment, std::chrono::milliseconds limit = 20s, int rounds = 1) {
+  return spawn([=](const Say &say) {
+    setenv("TUTTI_RANK", std::to_string(rank).c_str(), 1);
+    setenv("TUTTI_NRANKS", std::to_string(nranks).c_str(), 1);
+    const auto c = Config::from("", "t", environment);
+    if (!c.ok()) return say(line(c));
+    for (int i = 0; i < rounds; i++) {
+      auto launch = Bootstrap::launch_from_env(*c.value(), Deadline::in(limit));
+      if (!launch.ok()) return say(line(launch));
+      auto b = Bootstrap::join(launch.value().id, nranks, rank, c.value(), Deadline::in(limit));
+      if (!b.ok()) return say(line(b));
+      if (Status s = b.value()->barrier(soon(), "t"); !s.ok()) return say(line(s));
+      b.value()->expect_close();
+    }
+    say("done");
+  });
+}
+
+std::vector<std::string> job(int n, const Environment &environment, int rounds = 1) {
+  std::vector<Child> ranks;
+  for (int r = 0; r < n; r++) ranks.push_back(rank_from(r, n, environment, 20s, rounds));
+  std::vector<std::string> said;
+  for (auto &c : ranks) said.push_back(c.read_line());
+  for (auto &c : ranks) CHECK(reap(c) == 0);
+  return said;
+}
+
+const std::vector<std::string> kAllDone(3, "done");
+
+} // namespace
+
+TEST_CASE("ranks meet at host:port, several times over, with and without a job key") {
+  Directory d;
+  write_file(d.file("key"), std::string(32, 'k'), 0600);
+  CHECK(job(3, {{"TUTTI_COMM_ID", address()}}, 3) == kAllDone);
+  CHECK(job(3, {{"TUTTI_COMM_ID", address()}, {"TUTTI_JOB_KEY_FILE", d.file("key")}, {"TUTTI_SECURITY", "required"}}) ==
+        kAllDone);
+}
+
+TEST_CASE("without a job key security=required refuses, and a key that others can read is refused") {
+  Directory d;
+  auto refused = rank_from(0, 2, {{"TUTTI_COMM_ID", address()}, {"TUTTI_SECURITY", "required"}});
+  CHECK(refused.read_line().find("core.security is \"required\"") != std::string::npos);
+  reap(refused);
+  for (const auto &[content, mode, word] : {std::tuple(std::string(32, 'k'), 0644, "mode 0600, it is 0644"),
+                                            std::tuple(std::string(3, 'k'), 0600, "at least 16 are needed")}) {
+    write_file(d.file("key"), content, static_cast<mode_t>(mode));
+    auto c = rank_from(0, 2, {{"TUTTI_COMM_ID", address()}, {"TUTTI_JOB_KEY_FILE", d.file("key")}});
+    const std::string said = c.read_line();
+    CHECK_MESSAGE(said.find(word) != std::string::npos, said);
+    reap(c);
+  }
+}
+
+TEST_CASE("ranks with different job keys do not meet") {
+  Directory d;
+  write_file(d.file("a"), std::string(32, 'a'), 0600);
+  write_file(d.file("b"), std::string(32, 'b'), 0600);
+  const std::string where = address();
+  auto first = rank_from(0, 2, {{"TUTTI_COMM_ID", where}, {"TUTTI_JOB_KEY_FILE", d.file("a")}}, 2s);
+  auto second = rank_from(1, 2, {{"TUTTI_COMM_ID", where}, {"TUTTI_JOB_KEY_FILE", d.file("b")}}, 2s);
+  CHECK(first.read_line().find("missing: 1") != std::string::npos);
+  CHECK(second.read_line().find("cannot reach the root") != std::string::npos);
+  reap(first), reap(second);
+}
+
+TEST_CASE("one process may meet at two addresses: each has a root of its own") {
+  const std::string one = address(), two = address();
+  std::vector<Child> ranks;
+  for (int r = 0; r < 2; r++)
+    ranks.push_back(spawn([=](const Say &say) {
+      setenv("TUTTI_RANK", std::to_string(r).c_str(), 1);
+      setenv("TUTTI_NRANKS", "2", 1);
+      for (const std::string &where : {one, two}) {
+        const auto c = config({{"TUTTI_COMM_ID", where}});
+        auto launch = Bootstrap::launch_from_env(*c, soon());
+        if (!launch.ok()) return say(line(launch));
+        auto b = Bootstrap::join(launch.value().id, 2, r, c, soon());
+        if (!b.ok()) return say(line(b));
+        (void)b.value()->barrier(soon(), "t");
+        b.value()->expect_close();
+      }
+      say("done");
+    }));
+  for (auto &c : ranks) CHECK(c.read_line() == "done");
+  for (auto &c : ranks) reap(c);
+}
+
+TEST_CASE("ranks meet through a file, which is gone afterwards; one left by an earlier job does not mislead them") {
+  Directory d;
+  const std::string path = d.file("id");
+  CHECK(job(3, {{"TUTTI_COMM_ID", "file:" + path}}) == kAllDone);
+  CHECK_FALSE(fs::exists(path));
+  auto dead = spawn([&](const Say &say) { // a job that died: its id is well formed and leads nowhere
+    const auto id = Bootstrap::create_id(*config());
+    write_file(path, std::string(id.value().internal, sizeof id.value().internal), 0600);
+    say("written");
+    pause();
+  });
+  REQUIRE(dead.read_line() == "written");
+  kill(dead.pid, SIGKILL);
+  reap(dead);
+  auto late = rank_from(1, 2, {{"TUTTI_COMM_ID", "file:" + path}}); // meets the stale file first
+  auto root = rank_from(0, 2, {{"TUTTI_COMM_ID", "file:" + path}});
+  CHECK(late.read_line() == "done");
+  CHECK(root.read_line() == "done");
+  reap(late), reap(root);
+}
+
+TEST_CASE("an id file that others can read, or that belongs to somebody else, is refused") {
+  Directory d;
+  write_file(d.file("open"), std::string(128, 'x'), 0644);
+  auto c = rank_from(1, 2, {{"TUTTI_COMM_ID", "file:" + d.file("open")}});
+  CHECK(c.read_line().find("has mode 0644") != std::string::npos);
+  reap(c);
+  if (geteuid() != 0) return; // only root can give files away
+  write_file(d.file("other"), std::string(128, 'x'), 0600);
+  REQUIRE(chown(d.file("other").c_str(), 12345, 12345) == 0);
+  c = rank_from(1, 2, {{"TUTTI_COMM_ID", "file:" + d.file("other")}});
+  CHECK(c.read_line().find("belongs to user 12345") != std::string::npos);
+  reap(c);
+}
+
+TEST_CASE("ranks meet through an inherited memory file, as the launcher starts them, any number of times") {
+  auto id = create_job_id(*config());
+  REQUIRE(id.ok());
+  auto fd = create_id_fd(id.value());
+  REQUIRE(fd.ok());
+  CHECK(job(3, {{"TUTTI_COMM_ID", "file:/proc/self/fd/" + std::to_string(fd.value().get())}}, 3) == kAllDone);
+  release_id(id.value());
+}
+
+TEST_CASE("listeners stay in the given port range, and a full one is an error that names the setting") {
+  const uint16_t port = free_port();
+  const std::string range = std::to_string(port) + "-" + std::to_string(port);
+  auto holder = spawn([&](const Say &say) {
+    const auto id = Bootstrap::create_id(*config({{"TUTTI_SOCKET_PORT_RANGE", range}}));
+    if (!id.ok()) return say(line(id));
+    const auto parsed = boot::decode(id.value());
+    bool inside = parsed.ok();
+    for (const auto &e : parsed.ok() ? parsed.value().endpoints : std::vector<boot::Endpoint>()) inside = inside && e.port() == port;
+    say(inside ? "inside" : "outside");
+    pause();
+  });
+  CHECK(holder.read_line() == "inside");
+  auto second = spawn([&](const Say &say) { say(line(Bootstrap::create_id(*config({{"TUTTI_SOCKET_PORT_RANGE", range}})))); });
+  CHECK(second.read_line().find("all ports of " + range + " are taken") != std::string::npos);
+  reap(second);
+  kill(holder.pid, SIGKILL);
+  reap(holder);
+}
+
+TEST_CASE("many ranks check in one after the other") {
+  const Environment slow = {{"TUTTI_SOCKET_STAGGER_THRESHOLD", "2"}, {"TUTTI_SOCKET_STAGGER_RATE", "10"}};
+  auto id = create_job_id(*config());
+  const auto began = Clock::now();
+  std::vector<Child> ranks;
+  for (int r = 0; r < 4; r++)
+    ranks.push_back(spawn([&, r](const Say &say) {
+      auto b = Bootstrap::join(id.value(), 4, r, config(slow), soon());
+      if (b.ok()) b.value()->expect_close();
+      say(b.ok() ? "done" : line(b));
+    }));
+  for (auto &c : ranks) CHECK(c.read_line() == "done");
+  CHECK(Clock::now() - began >= 300ms); // rank 3 waits for 3 tenths of a second
+  for (auto &c : ranks) reap(c);
+}
+
+TEST_CASE("a root at which nobody checks in ends by itself") {
+  const auto id = Bootstrap::create_id(*config({{"TUTTI_INIT_TIMEOUT", "10ms"}})); // the root stays ten times as long
+  REQUIRE(id.ok());
+  auto &service = boot::Service::get();
+  const auto there = [&] {
+    std::promise<bool> answer;
+    service.post([&] { answer.set_value(service.hub().find_root(boot::decode(id.value()).value().base) != nullptr); });
+    return answer.get_future().get();
+  };
+  CHECK(there());
+  const Deadline d = soon();
+  while (there() && !d.expired()) std::this_thread::yield();
+  CHECK_FALSE(there());
+}
