@@ -8,8 +8,6 @@
 namespace tutti {
 namespace {
 
-constexpr Nanos kFarewell = std::chrono::seconds(1);
-
 // Errors of the caller alone: nothing was started, so the communicator goes on.
 bool harmless(Code code) {
   return code == Code::invalid_argument || code == Code::invalid_usage || code == Code::in_progress || code == Code::ok;
@@ -47,9 +45,6 @@ Status Communicator::finalize() {
   Bootstrap &b = *core_->bootstrap;
   TUTTI_TRY(b.barrier(Deadline::in(options_.config->duration("core.timeout")), "finalize"));
   b.expect_close();
-  // A rank that leaves at once may take along what it had to pass on for the first barrier. Nobody leaves the second before all
-  // have left the first, and from here on a neighbour that goes is no failure.
-  (void)b.barrier(Deadline::in(std::min<Nanos>(options_.config->duration("core.timeout"), kFarewell)), "leaving");
   State ready = State::ready;
   if (!state_.compare_exchange_strong(ready, State::finalized) && ready == State::working)
     state_.store(State::finalized, std::memory_order_release);
