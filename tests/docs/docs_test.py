@@ -61,11 +61,43 @@ class Links(unittest.TestCase):
         index = (SOURCE / "docs" / "adr" / "README.md").read_text()
         for page in (SOURCE / "docs" / "adr").glob("[0-9]*.md"):
             self.assertIn(f"({page.name})", index)
+        numbers = re.findall(r"^\| \[(\d{4})\]", index, re.M)
+        self.assertEqual(numbers, sorted(numbers))
 
     def test_glossary_defines_each_word_once(self):
         words = re.findall(r"^\| \*\*(.+?)\*\* \|", (SOURCE / "docs" / "glossary.md").read_text(), re.M)
         self.assertEqual(len(words), len(set(words)))
         self.assertEqual(words, sorted(words))
+
+
+class Names(unittest.TestCase):
+    """Names that the pages use exist, so that a page does not outlive what it describes."""
+
+    def known(self, pattern, *suffixes):
+        found = set()
+        for folder in ("core", "plugins", "plugin-api"):
+            for path in (SOURCE / folder).rglob("*"):
+                if path.suffix in suffixes:
+                    found |= set(re.findall(pattern, path.read_text(errors="replace")))
+        return found
+
+    def test_functions_and_constants_exist(self):
+        header = (SOURCE / "core/include/tutti/tutti.h").read_text()
+        for path in documents():
+            for name in set(re.findall(r"`(tutti[A-Z]\w+)`", path.read_text())):
+                with self.subTest(f"{path.relative_to(SOURCE)}: {name}"):
+                    self.assertRegex(header, rf"\b{name}\b")
+
+    def test_variables_exist(self):
+        known = self.known(r"\b(?:TUTTI|NCCL)_[A-Z0-9_]+", ".cc", ".h", ".hpp")
+        for path in documents():
+            if path.name in ("CHANGELOG.md", "CONTRIBUTING.md") or "tests" in path.parts:
+                continue
+            for name in set(re.findall(r"`((?:TUTTI|NCCL)_[A-Z0-9_]*[A-Z0-9])(?==|`)", path.read_text())):
+                if name.startswith(("TUTTI_PLUGIN_", "TUTTI_TEST_")):
+                    continue
+                with self.subTest(f"{path.relative_to(SOURCE)}: {name}"):
+                    self.assertIn(name, known)
 
 
 class Snippets(unittest.TestCase):
