@@ -1,18 +1,59 @@
-// tests/perf/tutti_bench.cc: this library in the loop of bench_loop.h. tutti_bench MEET-FILE RANK SIZES RUNS TARGET-MS
+// tests/perf/tutti_bench.cc: this library in the loop of bench_loop.h. tutti_bench MEET-FILE RANK RANKS OP SIZES RUNS TARGET-MS
 #include "bench_loop.h"
 #include "tutti/tutti.h"
 
-static int all_reduce(void *ctx, const float *in, float *out, size_t count) {
-  const auto comm = static_cast<tuttiComm_t>(ctx);
-  return tuttiAllReduce(in, out, count, tuttiFloat32, tuttiSum, comm, nullptr) != tuttiSuccess ||
-         tuttiCommSynchronize(comm) != tuttiSuccess;
+namespace {
+
+struct Run {
+  tuttiComm_t comm;
+  int rank;
+  size_t ranks;
+};
+
+template <class Issue> int blocking(void *ctx, Issue issue) {
+  const Run &r = *static_cast<const Run *>(ctx);
+  return issue(r) != tuttiSuccess || tuttiCommSynchronize(r.comm) != tuttiSuccess;
+}
+int all_reduce(void *ctx, const float *in, float *out, size_t n) {
+  return blocking(ctx, [=](const Run &r) { return tuttiAllReduce(in, out, n, tuttiFloat32, tuttiSum, r.comm, nullptr); });
+}
+int broadcast(void *ctx, const float *in, float *out, size_t n) {
+  return blocking(ctx, [=](const Run &r) {
+    return tuttiBcast(r.rank == 0 ? const_cast<float *>(in) : out, n, tuttiFloat32, 0, r.comm, nullptr);
+  });
+}
+int all_gather(void *ctx, const float *in, float *out, size_t n) {
+  return blocking(ctx, [=](const Run &r) { return tuttiAllGather(in, out, n / r.ranks, tuttiFloat32, r.comm, nullptr); });
+}
+int reduce_scatter(void *ctx, const float *in, float *out, size_t n) {
+  return blocking(
+      ctx, [=](const Run &r) { return tuttiReduceScatter(in, out, n / r.ranks, tuttiFloat32, tuttiSum, r.comm, nullptr); });
+}
+int alltoall(void *ctx, const float *in, float *out, size_t n) {
+  return blocking(ctx, [=](const Run &r) { return tuttiAlltoAll(in, out, n / r.ranks, tuttiFloat32, r.comm, nullptr); });
 }
 
+bench_op op_named(const char *name) {
+  const struct {
+    const char *name;
+    bench_op op;
+  } ops[] = {{"all_reduce", all_reduce},
+             {"broadcast", broadcast},
+             {"all_gather", all_gather},
+             {"reduce_scatter", reduce_scatter},
+             {"alltoall", alltoall}};
+  for (const auto &o : ops)
+    if (strcmp(o.name, name) == 0) return o.op;
+  return nullptr;
+}
+
+} // namespace
+
 int main(int argc, char **argv) {
-  if (argc != 6) return 2;
+  if (argc != 8 || !op_named(argv[4])) return 2;
   bench b;
-  const int rank = atoi(argv[2]);
-  if (bench_open(&b, argv[1], rank)) return 2;
+  const int rank = atoi(argv[2]), ranks = atoi(argv[3]);
+  if (bench_open(&b, argv[1], rank, ranks)) return 2;
   tuttiUniqueId id;
   if (rank == 0) {
     if (tuttiGetUniqueId(&id) != tuttiSuccess) return fprintf(stderr, "%s\n", tuttiGetLastError(nullptr)), 1;
@@ -20,11 +61,11 @@ int main(int argc, char **argv) {
   }
   bench_barrier(&b);
   memcpy(&id, b.meet->note, sizeof id);
-  tuttiComm_t comm = nullptr;
-  if (tuttiCommInitRank(&comm, BENCH_RANKS, id, rank) != tuttiSuccess)
+  Run run{nullptr, rank, static_cast<size_t>(ranks)};
+  if (tuttiCommInitRank(&run.comm, ranks, id, rank) != tuttiSuccess)
     return fprintf(stderr, "%s\n", tuttiGetLastError(nullptr)), 1;
-  const int rc = bench_run(&b, all_reduce, comm, argv[3], atoi(argv[4]), atof(argv[5]));
-  if (rc) fprintf(stderr, "%s\n", tuttiGetLastError(comm));
-  tuttiCommDestroy(comm);
+  const int rc = bench_run(&b, argv[4], op_named(argv[4]), &run, argv[5], atoi(argv[6]), atof(argv[7]));
+  if (rc) fprintf(stderr, "%s\n", tuttiGetLastError(run.comm));
+  tuttiCommDestroy(run.comm);
   return rc;
 }
