@@ -12,7 +12,8 @@ namespace {
 using Init = std::function<Status(Communicator &)>;
 
 // Makes the handle now and runs `init` now, at the end of the group, or in the background.
-tuttiResult_t create(tuttiComm_t *out, std::shared_ptr<Communicator> c, Init init) {
+// `serial`: calls of one group that share it run one after the other.
+tuttiResult_t create(tuttiComm_t *out, std::shared_ptr<Communicator> c, Init init, const void *serial = nullptr) {
   auto *handle = new tuttiComm;
   handle->c = c;
   *out = handle;
@@ -35,7 +36,7 @@ tuttiResult_t create(tuttiComm_t *out, std::shared_ptr<Communicator> c, Init ini
     return s;
   };
   if (Group &group = Group::of_this_thread(); group.open()) {
-    group.add(run, drop);
+    group.add(run, drop, serial);
     return tuttiSuccess;
   }
   return without_comm(run);
@@ -187,33 +188,41 @@ tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *
     if (!newcomm) return fail(Code::invalid_argument, "split: newcomm is NULL");
     if (color < TUTTI_SPLIT_NOCOLOR)
       return fail(Code::invalid_argument, "split: color {} is neither 0 or more nor TUTTI_SPLIT_NOCOLOR", color);
+    TUTTI_TRY(c.not_splitting());
     TUTTI_ASSIGN(options, read_options(config, c.options()));
     parent = comm->c;
     child = std::make_shared<Communicator>(-1, 0, std::move(options));
     return {};
   });
   if (r != tuttiSuccess) return r;
-  return create(newcomm, child, [parent, newcomm, color, key](Communicator &self) -> Status {
-    bool member = false;
-    Status s = self.init_split(*parent, color, key, &member);
-    if (!s.ok()) {
-      parent->note(s);
-      return s;
-    }
-    if (!member) {
-      self.close();
-      tuttiComm *handle = *newcomm;
-      *newcomm = nullptr;
-      delete handle;
-    }
-    return {};
-  });
+  // The core stays, even if the parent is aborted meanwhile.
+  const auto take_part = [parent, core = parent->core(), color, key](Communicator &self) -> Status {
+    if (parent->splitting.exchange(true)) return parent->not_splitting();
+    Status s = self.init_split(core, color, key);
+    parent->splitting.store(false, std::memory_order_release);
+    parent->splitting.notify_all();
+    if (!s.ok()) parent->note(s);
+    return s;
+  };
+  if (color >= 0) return create(newcomm, child, take_part, parent.get());
+  *newcomm = nullptr;
+  auto run = [child, take_part]() -> Status {
+    if (child->options().blocking) return take_part(*child);
+    child->background(take_part);
+    return fail(Code::in_progress, "the split goes on in the background");
+  };
+  Group &group = Group::of_this_thread();
+  if (!group.open()) return without_comm(run);
+  group.add(
+      run, [] {}, parent.get());
+  return tuttiSuccess;
 }
 
 tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
   return on_comm(comm, [&](Communicator &c) -> Status {
     if (c.state() == Communicator::State::finalized) return fail(Code::invalid_usage, "the communicator is finalized already");
     TUTTI_TRY(c.usable());
+    TUTTI_TRY(c.not_splitting());
     auto run = [self = comm->c]() -> Status {
       if (!self->options().blocking) {
         self->background([](Communicator &b) { return b.finalize(); });
@@ -234,14 +243,14 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
   if (!comm) return tuttiSuccess;
   if (Status s = check_handle(comm); !s.ok()) return refused(nullptr, std::move(s));
+  comm->head = comm->tail = tuttiComm::kDead; // from here on: in a group, a second call would find a handle that is to go
   auto run = [comm]() -> Status {
-    const std::shared_ptr<Communicator> c = comm->c;
-    comm->head = comm->tail = tuttiComm::kDead;
+    const std::shared_ptr<Communicator> c = std::move(comm->c);
     delete comm;
     return destroy(c);
   };
   if (Group &group = Group::of_this_thread(); group.open()) {
-    group.add(run, [] {});
+    group.add(run, [comm] { comm->head = comm->tail = tuttiComm::kMagic; });
     return tuttiSuccess;
   }
   return without_comm(run);
@@ -258,7 +267,8 @@ tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *async_erro
   return without_comm([&]() -> Status {
     TUTTI_TRY(check_handle(comm));
     if (!async_error) return fail(Code::invalid_argument, "asyncError is NULL");
-    *async_error = static_cast<tuttiResult_t>(comm->c->health().code());
+    const Code code = comm->c->health().code();
+    *async_error = code == Code::ok && comm->c->splitting.load() ? tuttiInProgress : static_cast<tuttiResult_t>(code);
     return {};
   });
 }
@@ -266,6 +276,7 @@ tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *async_erro
 tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *count) {
   return on_comm(comm, [&](Communicator &c) -> Status {
     if (!count) return fail(Code::invalid_argument, "count is NULL");
+    TUTTI_TRY(c.known());
     *count = c.nranks();
     return {};
   });
@@ -274,6 +285,7 @@ tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *count) {
 tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank) {
   return on_comm(comm, [&](Communicator &c) -> Status {
     if (!rank) return fail(Code::invalid_argument, "rank is NULL");
+    TUTTI_TRY(c.known());
     *rank = c.rank();
     return {};
   });

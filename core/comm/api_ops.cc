@@ -12,16 +12,22 @@ Status check_stream(tuttiStream_t stream) {
   return fail(Code::invalid_argument, "the stream was destroyed or was never one");
 }
 
+Status submit(Communicator &c, const Op &op, tuttiStream_t stream, Group &group) {
+  TUTTI_TRY(c.submit(op, stream));
+  if (!stream) group.own_streams().note(c);
+  return {};
+}
+
 tuttiResult_t collective(const Call &call, tuttiComm_t comm, tuttiStream_t stream) {
   return on_comm(comm, [&](Communicator &c) -> Status {
     Op op;
     TUTTI_TRY(check_stream(stream));
     TUTTI_TRY(c.check(call, &op));
-    if (Group &group = Group::of_this_thread(); group.open()) [[unlikely]] {
-      group.add(comm->c, op, nullptr, stream);
-      return {};
-    }
-    return c.submit(op, stream);
+    Group &group = Group::of_this_thread();
+    if (!group.open()) [[likely]]
+      return submit(c, op, stream, group);
+    group.add(comm->c, op, nullptr, stream);
+    return {};
   });
 }
 
@@ -32,11 +38,15 @@ tuttiResult_t message(bool sending, const void *buffer, size_t count, tuttiDataT
     TUTTI_TRY(c.usable());
     TUTTI_TRY(check_stream(stream));
     TUTTI_TRY(c.check_p2p(sending, buffer, count, type, peer, &op));
-    if (Group &group = Group::of_this_thread(); group.open()) {
+    Group &group = Group::of_this_thread();
+    if (group.open()) {
       group.add(comm->c, op, stream);
       return {};
     }
-    return stream ? c.submit_p2p({&op, 1}, {&stream, 1}) : c.submit_p2p({&op, 1}, {});
+    if (stream) return c.submit_p2p({&op, 1}, {&stream, 1});
+    TUTTI_TRY(c.submit_p2p({&op, 1}, {}));
+    group.own_streams().note(c);
+    return {};
   });
 }
 
@@ -88,7 +98,7 @@ tuttiResult_t tuttiAlltoAllV(const void *sendbuff, const size_t sendcounts[], co
     auto kept = group.open() ? std::make_unique<BlockTables>() : nullptr;
     BlockTables &tables = kept ? *kept : c.scratch_tables();
     TUTTI_TRY(c.check_v(sendbuff, sendcounts, sdispls, recvbuff, recvcounts, rdispls, type, tables, &op));
-    if (!kept) return c.submit(op, stream);
+    if (!kept) return submit(c, op, stream, group);
     group.add(comm->c, op, std::move(kept), stream);
     return {};
   });
@@ -118,11 +128,10 @@ tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream) {
     Op op;
     TUTTI_TRY(check_stream(stream));
     TUTTI_TRY(c.check_barrier(&op));
-    if (Group &group = Group::of_this_thread(); group.open()) {
-      group.add(comm->c, op, nullptr, stream);
-      return {};
-    }
-    return c.submit(op, stream);
+    Group &group = Group::of_this_thread();
+    if (!group.open()) return submit(c, op, stream, group);
+    group.add(comm->c, op, nullptr, stream);
+    return {};
   });
 }
 

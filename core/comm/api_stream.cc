@@ -12,13 +12,6 @@ template <class T> Status check_live(const T *handle, std::string_view what) {
   return {};
 }
 
-Status check_user_stream(tuttiStream_t stream) {
-  if (!stream)
-    return fail(Code::invalid_argument, "the stream is NULL, which names no communicator's own stream here")
-        .hint("use tuttiCommSynchronize, or a stream made by tuttiStreamCreate");
-  return check_live(stream, "stream");
-}
-
 template <class T> tuttiResult_t destroy_handle(T *handle, std::string_view what) {
   if (!handle) return tuttiSuccess;
   return without_comm([&]() -> Status {
@@ -52,8 +45,9 @@ tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream) {
 
 tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream) {
   return without_comm([&]() -> Status {
-    TUTTI_TRY(check_user_stream(stream));
     TUTTI_TRY(not_in_group("tuttiStreamSynchronize"));
+    if (!stream) return Group::of_this_thread().own_streams().wait();
+    TUTTI_TRY(check_live(stream, "stream"));
     return wait_handle(*stream);
   });
 }
@@ -68,8 +62,12 @@ tuttiResult_t tuttiCommSynchronize(tuttiComm_t comm) {
 
 tuttiResult_t tuttiStreamQuery(tuttiStream_t stream) {
   return without_comm([&]() -> Status {
-    TUTTI_TRY(check_user_stream(stream));
-    return query_handle(*stream);
+    if (stream) {
+      TUTTI_TRY(check_live(stream, "stream"));
+      return query_handle(*stream);
+    }
+    TUTTI_ASSIGN(done, Group::of_this_thread().own_streams().query());
+    return done ? Status() : fail(Code::in_progress, "not finished yet");
   });
 }
 
@@ -118,7 +116,10 @@ tuttiResult_t tuttiEventQuery(tuttiEvent_t event) {
 
 tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event) {
   return without_comm([&]() -> Status {
-    TUTTI_TRY(check_user_stream(stream));
+    if (!stream)
+      return fail(Code::invalid_argument, "the stream is NULL, which names no communicator's own stream here")
+          .hint("use a stream made by tuttiStreamCreate");
+    TUTTI_TRY(check_live(stream, "stream"));
     TUTTI_TRY(check_live(event, "event"));
     return wait_event(*stream, *event);
   });

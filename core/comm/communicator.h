@@ -42,6 +42,7 @@ struct Point {
 // Bytes of each peer's block, for alltoallv.
 struct BlockTables {
   std::vector<uint64_t> in_bytes, in_offsets, out_bytes, out_offsets;
+  std::vector<uint64_t> in_types, out_types; // of send/recv
 };
 
 // A checked collective: what is left to do needs no look at the user's arguments.
@@ -80,7 +81,6 @@ struct Call {
 struct InitOptions {
   std::shared_ptr<const Config> config;
   std::string name; // "" = none
-  int traffic_class = -1;
   bool blocking = true;
 };
 // Checks *config (may be NULL) and lays it over `base`.
@@ -94,7 +94,8 @@ public:
 
   // ---- life (init.cc, life.cc). Each blocks; background() runs one on a thread of its own.
   Status init(const tuttiUniqueId &id);
-  Status init_split(Communicator &parent, int color, int key, bool *member);
+  // `parent` is the core of the communicator that is split; without a color this one stays empty.
+  Status init_split(const std::shared_ptr<Core> &parent, int color, int key);
   Status finalize();
   void close(); // frees bootstrap and engine
   void abort(); // [any thread] never waits for a peer
@@ -121,6 +122,7 @@ public:
   Status submit_p2p(std::span<const P2pOp> ops, std::span<const tuttiStream_t> streams);
   Status synchronize();
   Point last_point() const { return {core_, last_seq_}; }
+  uint64_t last_seq() const { return last_seq_; }
   Point tail_point() const { return {core_, core_->engine->enqueued()}; }
   BlockTables &scratch_tables() { return tables_; }
 
@@ -132,9 +134,14 @@ public:
   int nranks() const { return nranks_; }
   const InitOptions &options() const { return options_; }
   const std::shared_ptr<Core> &core() const { return core_; }
+  uint64_t uid() const { return uid_; } // of this process's communicators, never used again
   Result<std::string> explain(std::string_view coll, uint64_t count, int type);
   Engine::Usage usage() const;
 
+  // A split of this communicator goes on: its control plane is that split's.
+  std::atomic<bool> splitting{false};
+  Status not_splitting() const;
+  Status known() const; // ok, or in_progress while a split has not yet said which rank this is
   // Marks a call of the owner in progress, so that abort() can tell when nobody is inside.
   std::atomic<uint32_t> inside{0};
 
@@ -148,6 +155,10 @@ private:
     uint64_t key = 0;
     const Bound *bound = nullptr;
   };
+  struct P2pBound {
+    const Bound *bound = nullptr;
+    uint64_t last_seq = 0; // the last operation that uses it
+  };
   struct BoundKey {
     uint32_t row, choice, dtype, redop;
     int32_t root;
@@ -156,10 +167,13 @@ private:
   };
 
   void adopt(std::unique_ptr<Bootstrap> bootstrap);
+  Status drain();  // until all that was enqueued is done
   Status set_up(); // after the bootstrap: agreement, net, engine, selection
   Status exchange_selection();
+  void farewell();
   Status start_engine(Iface<tutti_net_v1> net);
   void log_ready() const;
+  void log_selection() const;
 
   Status check_type(std::string_view what, int type) const;
   Status check_rank(std::string_view what, std::string_view name, int rank) const;
@@ -170,11 +184,14 @@ private:
   bool many_slices(const Plan &plan, uint32_t row, uint32_t bucket, const Choice &choice) const;
   Status enqueue(const Bound *bound, const OpArgs &args, std::span<const tuttiStream_t> streams);
   Status enqueue_after(const Bound *bound, const OpArgs &args, std::span<const tuttiStream_t> streams);
-  Result<const Bound *> p2p_bound(std::span<const P2pOp> ops);
+  Result<P2pBound *> p2p_bound(std::span<const P2pOp> ops);
+  void forget_oldest_p2p();
   Status check_self(std::span<const P2pOp> ops) const;
   Selection p2p_selection() const;
   std::string operation_text(uint32_t row) const;
 
+  const uint64_t uid_;
+  const bool from_split_;
   int rank_, nranks_; // fixed once init_split() knows
   InitOptions options_;
   std::shared_ptr<Core> core_;
@@ -186,9 +203,9 @@ private:
   std::unique_ptr<Selector> selector_; // for explanations
 
   std::array<std::array<Hot, kBuckets>, kRows> hot_{};
-  std::unordered_map<uint64_t, const Bound *> found_; // by Hot::key, for operations that take turns
-  std::map<BoundKey, const Bound *> bounds_;          // different keys may share one
-  std::map<std::vector<int32_t>, const Bound *> p2p_bounds_;
+  std::unordered_map<uint64_t, const Bound *> found_;   // by Hot::key, for operations that take turns
+  std::map<BoundKey, const Bound *> bounds_;            // different keys may share one
+  std::map<std::vector<int32_t>, P2pBound> p2p_bounds_; // by pattern; at most kMostP2pBounds
   std::vector<int32_t> p2p_key_;
   BlockTables tables_, p2p_tables_;
   std::vector<uint32_t> p2p_order_;
@@ -196,7 +213,7 @@ private:
   uint64_t last_seq_ = 0;
   uint64_t barrier_word_ = 0; // what barriers reduce, in place
   std::vector<Premul> premuls_;
-  uint32_t premul_salt_ = 0; // tells this communicator's handles from others'
+  const uint32_t premul_salt_; // tells this communicator's handles from others'
   std::vector<Engine::Dependency> after_;
   std::vector<Point> holds_; // engines that pending operations still look at
 
@@ -205,6 +222,7 @@ private:
   mutable std::mutex mutex_; // guards last_error_, end_, and core_ against fail()
   Error last_error_ = no_error();
   Error end_ = no_error(); // what ended the communicator; valid when failed
+  JoinStop join_stop_;
   std::thread background_;
 };
 

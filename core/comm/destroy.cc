@@ -2,6 +2,7 @@
 #include "comm/handle.h"
 #include "log/log.h"
 #include <algorithm>
+#include <map>
 #include <system_error>
 
 namespace tutti {
@@ -17,40 +18,55 @@ public:
     static auto *all = new LocalRanks;
     return *all;
   }
-  // `rank` of `count` local ones leaves; work is what is left to do for it. Only the last one's caller waits.
-  Status leave(uint64_t id, int count, std::function<Status()> work, bool wait) {
-    std::vector<std::thread> others;
+  // One of `count` local ranks leaves; `work` is what is left to do for it. Work that waits for peers goes to a thread, for the
+  // caller may be the one that has those peers' calls still to make; the last of the ranks waits for these threads and returns
+  // their first error.
+  Status leave(uint64_t id, int count, bool waits_for_peers, std::function<Status()> work) {
+    std::vector<std::shared_ptr<Other>> others;
     {
       std::lock_guard lock(mutex_);
       Leaving &l = leaving_[id];
-      if (++l.gone < count) {
-        try {
-          l.threads.emplace_back([work = std::move(work)] {
-            if (const Status s = work(); !s.ok()) log::warn(log::Subsys::destroy, "{}", s.error().line());
-          });
-          return {};
-        } catch (const std::system_error &) {
-        } // no thread to be had: this caller does it
-      } else {
-        others = std::move(l.threads);
+      if (++l.gone == count) {
+        others = std::move(l.others);
         leaving_.erase(id);
-      }
+      } else if (waits_for_peers && start(l, work))
+        return {};
     }
-    Status s = work();
-    for (auto &t : others) {
-      if (wait)
-        t.join();
-      else
-        t.detach();
+    Status result = work();
+    for (auto &o : others) {
+      o->thread.join();
+      if (result.ok()) result = std::move(o->result);
     }
-    return s;
+    return result;
+  }
+  // One of them was aborted: the others' ends come soon, and nobody waits for them.
+  void drop(uint64_t id, int count) {
+    std::lock_guard lock(mutex_);
+    Leaving &l = leaving_[id];
+    if (++l.gone < count) return;
+    for (auto &o : l.others) o->thread.detach();
+    leaving_.erase(id);
   }
 
 private:
+  struct Other {
+    std::thread thread;
+    Status result; // read after the thread has ended
+  };
   struct Leaving {
     int gone = 0;
-    std::vector<std::thread> threads;
+    std::vector<std::shared_ptr<Other>> others;
   };
+  static bool start(Leaving &l, const std::function<Status()> &work) {
+    auto other = std::make_shared<Other>();
+    try {
+      other->thread = std::thread([other, work] { other->result = work(); });
+    } catch (const std::system_error &) {
+      return false; // no thread to be had: the caller does it
+    }
+    l.others.push_back(std::move(other));
+    return true;
+  }
   std::mutex mutex_; // guards leaving_
   std::map<uint64_t, Leaving> leaving_;
 };
@@ -107,10 +123,11 @@ void sweep() {
 Status destroy(const std::shared_ptr<Communicator> &comm) {
   sweep();
   comm->join_background();
+  comm->splitting.wait(true);
   const Locals local = locals_of(*comm);
-  if (local.count <= 1) return finish(comm);
-  return LocalRanks::instance().leave(
-      local.id, local.count, [comm] { return finish(comm); }, true);
+  const auto work = [comm] { return finish(comm); };
+  if (local.count <= 1) return work();
+  return LocalRanks::instance().leave(local.id, local.count, comm->state() == Communicator::State::ready, work);
 }
 
 void abort_handle(tuttiComm *handle) {
@@ -134,9 +151,7 @@ void abort_handle(tuttiComm *handle) {
     graveyard().handles.push_back(handle);
     return;
   }
-  if (local.count > 1)
-    (void)LocalRanks::instance().leave(
-        local.id, local.count, [] { return Status(); }, false);
+  if (local.count > 1) LocalRanks::instance().drop(local.id, local.count);
   bury(handle);
 }
 

@@ -23,11 +23,12 @@ void Group::add(std::shared_ptr<Communicator> comm, const P2pOp &op, tuttiStream
     it->comm = std::move(comm);
   }
   it->ops.push_back(op);
+  it->own_stream |= stream == nullptr;
   if (stream && std::find(it->streams.begin(), it->streams.end(), stream) == it->streams.end()) it->streams.push_back(stream);
 }
 
-void Group::add(std::function<Status()> task, std::function<void()> undo) {
-  tasks_.push_back({std::move(task), std::move(undo)});
+void Group::add(std::function<Status()> task, std::function<void()> undo, const void *serial) {
+  tasks_.push_back({std::move(task), std::move(undo), serial});
 }
 
 Status Group::end() {
@@ -46,22 +47,38 @@ Status Group::end() {
   return result;
 }
 
+std::vector<std::vector<size_t>> Group::task_chains() const {
+  std::vector<std::vector<size_t>> chains;
+  for (size_t i = 0; i < tasks_.size(); i++) {
+    const void *serial = tasks_[i].serial;
+    const auto same = std::find_if(chains.begin(), chains.end(),
+                                   [&](const auto &chain) { return serial && tasks_[chain.front()].serial == serial; });
+    if (same == chains.end())
+      chains.push_back({i});
+    else
+      same->push_back(i);
+  }
+  return chains;
+}
+
 Status Group::run_tasks() {
   std::vector<Status> results(tasks_.size());
-  if (tasks_.size() == 1)
-    results[0] = tasks_[0].run();
-  else {
-    std::vector<std::thread> threads;
-    for (size_t i = 0; i < tasks_.size(); i++) {
-      try {
-        threads.emplace_back([&, i] { results[i] = tasks_[i].run(); });
-      } catch (const std::system_error &e) {
+  const auto chains = task_chains();
+  const auto run = [&](const std::vector<size_t> &chain) {
+    for (size_t i : chain) results[i] = tasks_[i].run();
+  };
+  std::vector<std::thread> threads;
+  for (size_t c = 1; c < chains.size(); c++) {
+    try {
+      threads.emplace_back([&, c] { run(chains[c]); });
+    } catch (const std::system_error &e) {
+      for (size_t i : chains[c])
         results[i] =
             tutti::fail(Code::system, "group: cannot start a thread for call {} of {}: {}", i + 1, tasks_.size(), e.what());
-      }
     }
-    for (auto &t : threads) t.join();
   }
+  if (!chains.empty()) run(chains.front());
+  for (auto &t : threads) t.join();
   Status out;
   for (Status &s : results)
     if (!s.ok() && (out.ok() || out.code() == Code::in_progress)) out = std::move(s);
@@ -74,13 +91,15 @@ Status Group::issue() {
     if (Status s = c.comm->submit(c.op, c.stream); !s.ok()) {
       c.comm->note(s);
       if (first.ok()) first = std::move(s);
-    }
+    } else if (!c.stream)
+      own_streams_.note(*c.comm);
   }
   for (Messages &m : messages_) {
     if (Status s = m.comm->submit_p2p(m.ops, m.streams); !s.ok()) {
       m.comm->note(s);
       if (first.ok()) first = std::move(s);
-    }
+    } else if (m.own_stream)
+      own_streams_.note(*m.comm);
   }
   return first;
 }

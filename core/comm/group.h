@@ -4,6 +4,7 @@
 // are enqueued in the order of the calls, then each communicator's sends and receives as one operation.
 #pragma once
 #include "comm/communicator.h"
+#include "comm/stream.h"
 
 namespace tutti {
 
@@ -11,6 +12,7 @@ class Group {
 public:
   static Group &of_this_thread();
   bool open() const { return depth_ > 0; }
+  OwnStreams &own_streams() { return own_streams_; } // of the same thread: one look-up serves both
   void start() { depth_++; }
   // Runs everything at the outermost end. The first error of any call of the group wins; then nothing is started.
   Status end();
@@ -21,8 +23,9 @@ public:
   // Collected calls keep their communicators alive.
   void add(std::shared_ptr<Communicator> comm, const Op &op, std::unique_ptr<BlockTables> tables, tuttiStream_t stream);
   void add(std::shared_ptr<Communicator> comm, const P2pOp &op, tuttiStream_t stream);
-  // A call that waits for other ranks; `undo` runs when the group failed before it started.
-  void add(std::function<Status()> task, std::function<void()> undo);
+  // A call that waits for other ranks; `undo` runs when the group failed before it started. Tasks with the same `serial` run
+  // one after the other, all others at the same time.
+  void add(std::function<Status()> task, std::function<void()> undo, const void *serial = nullptr);
 
 private:
   struct Collective {
@@ -35,12 +38,15 @@ private:
     std::shared_ptr<Communicator> comm;
     std::vector<P2pOp> ops;
     std::vector<tuttiStream_t> streams;
+    bool own_stream = false; // some call named NULL
   };
   struct Task {
     std::function<Status()> run;
     std::function<void()> undo;
+    const void *serial;
   };
   Status run_tasks();
+  std::vector<std::vector<size_t>> task_chains() const;
   Status issue();
 
   int depth_ = 0;
@@ -48,6 +54,7 @@ private:
   std::vector<Collective> collectives_;
   std::vector<Messages> messages_;
   std::vector<Task> tasks_;
+  OwnStreams own_streams_;
 };
 
 } // namespace tutti

@@ -19,7 +19,7 @@ tuttiResult_t refused(const std::shared_ptr<Communicator> *comm, Status status) 
   Code code = status.code();
   if (code == Code::ok || code == Code::in_progress) return static_cast<tuttiResult_t>(code);
   if (comm) {
-    if (status.error().rank < 0) status.error().rank = (*comm)->rank();
+    if (status.error().rank < 0 && (*comm)->known().ok()) status.error().rank = (*comm)->rank();
     code = (*comm)->note(status);
   }
   set_thread_error(status.error());

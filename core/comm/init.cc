@@ -13,8 +13,29 @@ using log::Subsys;
 // Long enough for a neighbour to forward what it has, short enough not to be a hang.
 constexpr Nanos kFarewell = std::chrono::seconds(2);
 
+std::string size_text(uint64_t bytes) {
+  constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  while (unit + 1 < std::size(kUnits) && bytes && bytes % 1024 == 0) bytes /= 1024, unit++;
+  return fmt::format("{} {}", bytes, kUnits[unit]);
+}
+
+// Of the buckets [first, end): their largest sizes are the powers of two.
+std::string size_range(uint32_t first, uint32_t end) {
+  if (first == 0 && end == kBuckets) return "";
+  const std::string low = size_text(uint64_t(1) << first);
+  if (end == kBuckets) return fmt::format(" over {}", size_text(uint64_t(1) << (first - 1)));
+  const std::string high = size_text(uint64_t(1) << (end - 1));
+  return first == 0 ? fmt::format(" to {}", high) : first + 1 == end ? " " + low : fmt::format(" {}..{}", low, high);
+}
+
 std::string_view class_name(LinkClass c) {
   return c == LinkClass::local ? "local" : c == LinkClass::shm ? "shm" : "net";
+}
+
+uint64_t next_uid() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(2, std::memory_order_relaxed) + 2;
 }
 
 // Whether some pair of ranks shares no memory: the same answer on all ranks, so all name the same net.
@@ -30,10 +51,8 @@ bool needs_net(const Bootstrap &b, const Config &config) {
 } // namespace
 
 Communicator::Communicator(int rank, int nranks, InitOptions options)
-    : rank_(rank), nranks_(nranks), options_(std::move(options)) {
-  static std::atomic<uint32_t> salts{0};
-  premul_salt_ = salts.fetch_add(2, std::memory_order_relaxed) & 0x7ffe; // keeps handles below INT_MAX
-}
+    : uid_(next_uid()), from_split_(rank < 0), rank_(rank), nranks_(nranks), options_(std::move(options)),
+      premul_salt_(static_cast<uint32_t>(uid_) & 0x7ffe) {} // keeps handles below INT_MAX
 
 Communicator::~Communicator() {
   join_background();
@@ -43,8 +62,9 @@ Communicator::~Communicator() {
 Status Communicator::init(const tuttiUniqueId &id) {
   const log::ScopedRank scope(rank_);
   TUTTI_ASSIGN(bootstrap, Bootstrap::join(id, nranks_, rank_, options_.config,
-                                          Deadline::in(options_.config->duration("core.init_timeout"))));
+                                          Deadline::in(options_.config->duration("core.init_timeout")), &join_stop_));
   adopt(std::move(bootstrap));
+  if (aborted_.load()) fail(last_error()); // too late to stop the join, too early to find its result
   return set_up();
 }
 
@@ -55,15 +75,18 @@ Status Communicator::set_up() {
     const Deadline deadline = Deadline::in(options_.config->duration("core.init_timeout"));
     Bootstrap &b = *core_->bootstrap;
     std::string why;
-    TUTTI_ASSIGN(tuner, choose_tuner(*options_.config, *p.registry));
+    TUTTI_ASSIGN(tuner, choose_tuner(*options_.config, *p.registry, &why));
     tuner_ = tuner;
+    log::info(Subsys::tuning, "comm {:#x}: tuner {} ({})", b.comm_id(), tuner ? tuner.table->name : "none",
+              std::exchange(why, ""));
     if (needs_net(b, *options_.config) || !options_.config->text("net.name").empty()) {
       TUTTI_ASSIGN(net, choose_net(*options_.config, *p.registry, &why));
       if (!net && needs_net(b, *options_.config))
         return tutti::fail(Code::invalid_usage, "ranks share no memory and no network plugin has a device: {}", why);
       net_ = net;
-      if (net) log::info(Subsys::net, "comm {:#x}: network {} ({})", b.comm_id(), net.table->name, why);
-    }
+    } else
+      why = "all ranks share memory";
+    log::info(Subsys::net, "comm {:#x}: network {} ({})", b.comm_id(), net_ ? net_.table->name : "none", why);
     const RankFacts mine = make_facts(*options_.config, *p.registry, tuner_, net_);
     TUTTI_ASSIGN(encoded, b.allgather(mine.encode(), deadline, "comparing versions and settings"));
     std::vector<RankFacts> facts;
@@ -74,8 +97,7 @@ Status Communicator::set_up() {
       facts.push_back(std::move(f));
     }
     if (Status differ = compare_facts(facts); !differ.ok()) {
-      // All ranks see the same; none leaves before its neighbours have the pieces that it passes on.
-      (void)b.barrier(Deadline::in(kFarewell), "ending after a disagreement");
+      farewell();
       return differ;
     }
     topology_ = make_topology(inputs);
@@ -93,6 +115,11 @@ Status Communicator::set_up() {
   if (e.phase.empty()) e.phase = "init";
   fail(e);
   return s;
+}
+
+// After an error that all ranks see: none leaves before its neighbours have the pieces that it passes on.
+void Communicator::farewell() {
+  (void)core_->bootstrap->barrier(Deadline::in(kFarewell), "ending together");
 }
 
 Status Communicator::start_engine(Iface<tutti_net_v1> net) {
@@ -129,10 +156,14 @@ Status Communicator::exchange_selection() {
   selector_ = std::make_unique<Selector>(std::move(selector));
   Bytes mine;
   if (rank_ == 0) {
-    TUTTI_ASSIGN(table, selector_->table());
-    mine = table.encode();
+    auto table = selector_->table();
+    mine = table.ok() ? table->encode() : SelectionTable::encode_refusal(table.status().error().message);
   }
   TUTTI_ASSIGN(pieces, b.allgather(mine, deadline, "sharing the selection of algorithms"));
+  if (const auto refusal = SelectionTable::refusal_in(pieces[0])) {
+    farewell();
+    return tutti::fail(Code::invalid_usage, "{}", *refusal);
+  }
   TUTTI_ASSIGN(table, SelectionTable::decode(pieces[0], *p.registry));
   selection_ = std::move(table);
   return {};
@@ -151,21 +182,31 @@ void Communicator::log_ready() const {
             options_.name.empty() ? "" : " \"" + options_.name + "\"", rank_, nranks_, topology_.node_count,
             topology_.cores_on_node[static_cast<size_t>(topology_.node_of_rank[static_cast<size_t>(rank_)])],
             topology_.oversubscribed() ? " (oversubscribed)" : "", links.empty() ? "none" : links);
-  if (rank_ != 0 || nranks_ == 1) return;
-  for (uint32_t row = 0; row < kRows; row++)
-    for (uint32_t b = 0; b < kBuckets;) {
-      uint32_t end = b;
-      while (end < kBuckets && selection_.index[row][end] == selection_.index[row][b]) end++;
-      const Choice &c = selection_.at(row, b);
-      const std::string range = fmt::format("{} from {} bytes", row_name(row), b == 0 ? 0 : (uint64_t(1) << (b - 1)) + 1);
-      if (c.algo)
-        log::info(Subsys::tuning, "comm {:#x}: {} -> {}/{}, {} channel(s), slots {} x {} (tuner \"{}\")",
-                  core_->bootstrap->comm_id(), range, c.algo.table->name, c.proto.table->name, c.channels, c.slot_bytes,
-                  c.depth, tuner_ ? tuner_.table->name : "none");
-      else
-        log::info(Subsys::tuning, "comm {:#x}: {} -> refused: {}", core_->bootstrap->comm_id(), range, c.refusal);
-      b = end;
+  if (rank_ == 0 && nranks_ > 1) log_selection();
+}
+
+// A line for each range of sizes that runs the same way.
+void Communicator::log_selection() const {
+  if (!log::enabled(log::Level::info, Subsys::tuning)) return;
+  const auto line = [&](uint32_t row, uint32_t bucket, const std::string &range) {
+    const Choice &c = selection_.at(row, bucket);
+    const std::string over = selector_->passed_over(row);
+    const std::string head = fmt::format("comm {:#x}: {}{} -> ", core_->bootstrap->comm_id(), row_name(row), range);
+    if (!c.algo) return log::info(Subsys::tuning, "{}refused: {}", head, c.refusal);
+    log::info(Subsys::tuning, "{}{}/{}, {} channel{}, slots {} x {} (tuner \"{}\", bucket {}{}{}{})", head, c.algo.table->name,
+              c.proto.table->name, c.channels, c.channels == 1 ? "" : "s", size_text(c.slot_bytes), c.depth,
+              tuner_ ? tuner_.table->name : "none", bucket, selector_->next_best(row, bucket), over.empty() ? "" : "; ", over);
+  };
+  for (uint32_t row = 0; row < kRows; row++) {
+    if (row == TUTTI_COLL_BARRIER) {
+      line(row, bucket_of(sizeof barrier_word_), "");
+      continue;
     }
+    for (uint32_t b = 0, first = 0; b < kBuckets; first = b) {
+      while (b < kBuckets && selection_.index[row][b] == selection_.index[row][first]) b++;
+      line(row, first, size_range(first, b));
+    }
+  }
 }
 
 } // namespace tutti

@@ -15,14 +15,12 @@ bool harmless(Code code) {
 
 } // namespace
 
-Status Communicator::init_split(Communicator &parent, int color, int key, bool *member) {
-  const log::ScopedRank scope(parent.rank());
-  *member = false;
+Status Communicator::init_split(const std::shared_ptr<Core> &parent, int color, int key) {
+  const log::ScopedRank scope(parent->bootstrap->rank());
   auto child =
-      parent.core_->bootstrap->split(color, key, options_.config, Deadline::in(options_.config->duration("core.init_timeout")));
+      parent->bootstrap->split(color, key, options_.config, Deadline::in(options_.config->duration("core.init_timeout")));
   if (!child.ok()) return std::move(child.status());
   if (!*child) return {};
-  *member = true;
   rank_ = (*child)->rank();
   nranks_ = (*child)->nranks();
   adopt(std::move(*child));
@@ -31,6 +29,10 @@ Status Communicator::init_split(Communicator &parent, int color, int key, bool *
 
 Status Communicator::synchronize() {
   TUTTI_TRY(health());
+  return drain();
+}
+
+Status Communicator::drain() {
   Engine &e = *core_->engine;
   if (e.completed() >= e.enqueued() && !e.failed()) return {};
   Status s = e.wait(e.enqueued());
@@ -41,7 +43,7 @@ Status Communicator::synchronize() {
 Status Communicator::finalize() {
   if (state() == State::finalized) return {};
   const log::ScopedRank scope(rank_);
-  TUTTI_TRY(synchronize());
+  TUTTI_TRY(drain());
   Bootstrap &b = *core_->bootstrap;
   TUTTI_TRY(b.barrier(Deadline::in(options_.config->duration("core.timeout")), "finalize"));
   b.expect_close();
@@ -76,6 +78,7 @@ void Communicator::abort() {
   e.peer = rank_;
   e.phase = "abort";
   e.message = fmt::format("rank {} aborted the communicator", rank_);
+  join_stop_.stop(e);
   fail(e);
 }
 
@@ -95,6 +98,17 @@ void Communicator::fail(const Error &error) {
   if (!core) return;
   if (core->engine) core->engine->fail(error);
   if (core->bootstrap) core->bootstrap->report_failure(error);
+}
+
+Status Communicator::not_splitting() const {
+  if (!splitting.load(std::memory_order_acquire)) return {};
+  return tutti::fail(Code::invalid_usage, "a split of this communicator still goes on")
+      .hint("poll tuttiCommGetAsyncError of this communicator until it says tuttiSuccess");
+}
+
+Status Communicator::known() const {
+  if (!from_split_ || state() != State::working) return {};
+  return tutti::fail(Code::in_progress, "the communicator is still being set up");
 }
 
 Code Communicator::note(Status status) {

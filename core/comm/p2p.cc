@@ -17,6 +17,10 @@ Selection default_geometry(int nranks) {
   return s;
 }
 
+// Patterns of sends and receives that are kept. More than an engine's queue is long, so that the one used longest ago has
+// always completed.
+constexpr size_t kMostP2pBounds = 256;
+
 } // namespace
 
 // The first protocol that configuration allows; the same on both ends of every link.
@@ -35,7 +39,7 @@ Selection Communicator::p2p_selection() const {
 }
 
 // p2p_order_ lists ops by (peer, order of the calls); p2p_key_ is the pattern: (peer, sends, receives)...
-Result<const Bound *> Communicator::p2p_bound(std::span<const P2pOp> ops) {
+Result<Communicator::P2pBound *> Communicator::p2p_bound(std::span<const P2pOp> ops) {
   p2p_order_.resize(ops.size());
   std::iota(p2p_order_.begin(), p2p_order_.end(), 0u);
   std::sort(p2p_order_.begin(), p2p_order_.end(),
@@ -45,7 +49,7 @@ Result<const Bound *> Communicator::p2p_bound(std::span<const P2pOp> ops) {
     if (p2p_key_.empty() || p2p_key_[p2p_key_.size() - 3] != ops[i].peer) p2p_key_.insert(p2p_key_.end(), {ops[i].peer, 0, 0});
     p2p_key_[p2p_key_.size() - (ops[i].sending ? 2 : 1)]++;
   }
-  if (const auto it = p2p_bounds_.find(p2p_key_); it != p2p_bounds_.end()) return it->second;
+  if (const auto it = p2p_bounds_.find(p2p_key_); it != p2p_bounds_.end()) return &it->second;
   std::vector<PairCount> pairs;
   for (size_t i = 0; i < p2p_key_.size(); i += 3) {
     const PairCount p{p2p_key_[i], static_cast<uint32_t>(p2p_key_[i + 1]), static_cast<uint32_t>(p2p_key_[i + 2])};
@@ -60,7 +64,16 @@ Result<const Bound *> Communicator::p2p_bound(std::span<const P2pOp> ops) {
   selection.proto = local.proto;
   TUTTI_ASSIGN(plan, p2p_plan(rank_, nranks_, pairs));
   TUTTI_ASSIGN(bound, core_->engine->bind(plan, selection, TUTTI_DT_UINT8, TUTTI_RED_SUM));
-  return p2p_bounds_[p2p_key_] = bound;
+  if (p2p_bounds_.size() >= kMostP2pBounds) forget_oldest_p2p();
+  return &(p2p_bounds_[p2p_key_] = {bound, 0});
+}
+
+void Communicator::forget_oldest_p2p() {
+  const auto oldest = std::min_element(p2p_bounds_.begin(), p2p_bounds_.end(),
+                                       [](const auto &a, const auto &b) { return a.second.last_seq < b.second.last_seq; });
+  if (core_->engine->completed() < oldest->second.last_seq) return;
+  core_->engine->release(oldest->second.bound);
+  p2p_bounds_.erase(oldest);
 }
 
 Status Communicator::check_self(std::span<const P2pOp> ops) const {
@@ -78,10 +91,11 @@ Status Communicator::check_self(std::span<const P2pOp> ops) const {
 
 Status Communicator::submit_p2p(std::span<const P2pOp> ops, std::span<const tuttiStream_t> streams) {
   TUTTI_TRY(check_self(ops));
-  TUTTI_ASSIGN(bound, p2p_bound(ops));
+  TUTTI_ASSIGN(pattern, p2p_bound(ops));
   // Blocks lie anywhere in memory: their offsets count from the lowest one.
   BlockTables &t = p2p_tables_;
   t.in_bytes.clear(), t.in_offsets.clear(), t.out_bytes.clear(), t.out_offsets.clear();
+  t.in_types.clear(), t.out_types.clear();
   uintptr_t in_base = UINTPTR_MAX, out_base = UINTPTR_MAX;
   for (const P2pOp &o : ops)
     if (o.bytes) {
@@ -91,6 +105,7 @@ Status Communicator::submit_p2p(std::span<const P2pOp> ops, std::span<const tutt
   for (uint32_t i : p2p_order_) {
     const P2pOp &o = ops[i];
     (o.sending ? t.in_bytes : t.out_bytes).push_back(o.bytes);
+    (o.sending ? t.in_types : t.out_types).push_back(o.dtype);
     const uintptr_t base = o.sending ? in_base : out_base;
     (o.sending ? t.in_offsets : t.out_offsets).push_back(o.bytes ? reinterpret_cast<uintptr_t>(o.buffer) - base : 0);
   }
@@ -99,11 +114,15 @@ Status Communicator::submit_p2p(std::span<const P2pOp> ops, std::span<const tutt
   args.out = out_base == UINTPTR_MAX ? nullptr : reinterpret_cast<void *>(out_base);
   args.in_shape = {static_cast<uint32_t>(t.in_bytes.size()), 0, t.in_bytes.data(), t.in_offsets.data()};
   args.out_shape = {static_cast<uint32_t>(t.out_bytes.size()), 0, t.out_bytes.data(), t.out_offsets.data()};
+  args.in_marks = t.in_types.data();
+  args.out_marks = t.out_types.data();
   args.call.coll = TUTTI_COLL_SEND_RECV;
   args.call.dtype = ops.size() == 1 ? ops[0].dtype : static_cast<tutti_dtype>(TUTTI_DT_UINT8);
   args.call.count = ops.size() == 1 ? ops[0].count : 0;
   args.call.number = ++p2p_number_;
-  return enqueue(bound, args, streams);
+  TUTTI_TRY(enqueue(pattern->bound, args, streams));
+  pattern->last_seq = last_seq_;
+  return {};
 }
 
 } // namespace tutti

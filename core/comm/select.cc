@@ -148,12 +148,45 @@ void Selector::ask_tuner(uint32_t row, uint64_t bytes, std::vector<Rated> &ways)
   }
 }
 
+bool Selector::list_holds(uint32_t row) const {
+  const tutti_coll coll = coll_of_row(row);
+  if (algos_.named(coll) || !algos_.forced(coll)) return true;
+  const auto algos = in_.registry->all<tutti_algo_v1>(TUTTI_ALGO);
+  return std::any_of(algos.begin(), algos.end(), [&](const auto &algo) {
+    return algos_.allows(coll, algo.table->name) && support(algo, row).reason.empty();
+  });
+}
+
+std::string Selector::passed_over(uint32_t row) const {
+  if (list_holds(row)) return "";
+  return fmt::format("{} lists no algorithm for it", algos_.describe(coll_of_row(row)));
+}
+
+// A list that serves nothing at all was not meant.
+Status Selector::check_general_list() const {
+  std::optional<uint32_t> unserved;
+  for (uint32_t row = 0; row < kRows; row++) {
+    const tutti_coll coll = coll_of_row(row);
+    if (algos_.named(coll) || !algos_.forced(coll)) continue;
+    if (list_holds(row)) return {};
+    if (!unserved) unserved = row;
+  }
+  if (!unserved) return {};
+  std::string reasons;
+  for (const auto &algo : in_.registry->all<tutti_algo_v1>(TUTTI_ALGO))
+    if (algos_.allows(coll_of_row(*unserved), algo.table->name))
+      reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : ", ", algo.table->name, support(algo, *unserved).reason);
+  return fail(Code::invalid_usage, "{} serves no collective of this communicator; for {} {}",
+              algos_.describe(coll_of_row(*unserved)), row_name(*unserved), reasons);
+}
+
 std::vector<Rated> Selector::rate(uint32_t row, uint64_t bytes) const {
   const tutti_coll coll = coll_of_row(row);
+  const bool holds = list_holds(row);
   std::vector<Rated> usable, refused;
   for (const auto &algo : in_.registry->all<tutti_algo_v1>(TUTTI_ALGO)) {
     std::string reason;
-    if (!algos_.allows(coll, algo.table->name))
+    if (holds && !algos_.allows(coll, algo.table->name))
       reason = "excluded by " + algos_.describe(coll);
     else
       reason = support(algo, row).reason;
@@ -181,6 +214,13 @@ std::vector<Rated> Selector::rate(uint32_t row, uint64_t bytes) const {
   return usable;
 }
 
+std::string Selector::next_best(uint32_t row, uint32_t bucket) const {
+  const auto ways = rate(row, row == kRowV ? kBytesV : uint64_t(1) << bucket);
+  if (ways.size() < 2 || !ways[1].reason.empty() || ways[0].cost_us <= 0) return "";
+  return fmt::format("; next best {}/{} {:+.0f} %", ways[1].algo.table->name, ways[1].proto.table->name,
+                     (ways[1].cost_us / ways[0].cost_us - 1) * 100);
+}
+
 std::string Selector::refusal(uint32_t row, const std::vector<Rated> &ways) const {
   std::string out = fmt::format("no way to run {}:", row_name(row));
   std::set<std::string> said;
@@ -202,6 +242,7 @@ Choice Selector::choose(uint32_t row, uint64_t bytes) const {
 }
 
 Result<SelectionTable> Selector::table() const {
+  TUTTI_TRY(check_general_list());
   SelectionTable t;
   for (uint32_t row = 0; row < kRows; row++) {
     for (uint32_t b = 0; b < kBuckets; b++) {
@@ -236,6 +277,19 @@ Bytes SelectionTable::encode() const {
   }
   const auto *p = reinterpret_cast<const std::byte *>(out.data());
   return {p, p + out.size()};
+}
+
+constexpr char kRefusal = '!';
+
+Bytes SelectionTable::encode_refusal(std::string_view why) {
+  const std::string out = kRefusal + std::string(why);
+  const auto *p = reinterpret_cast<const std::byte *>(out.data());
+  return {p, p + out.size()};
+}
+
+std::optional<std::string> SelectionTable::refusal_in(std::span<const std::byte> text) {
+  if (text.empty() || text[0] != std::byte{kRefusal}) return std::nullopt;
+  return std::string(reinterpret_cast<const char *>(text.data()) + 1, text.size() - 1);
 }
 
 Result<SelectionTable> SelectionTable::decode(std::span<const std::byte> text, const Registry &registry) {

@@ -10,6 +10,7 @@
 #include <array>
 #include <bit>
 #include <map>
+#include <optional>
 
 namespace tutti {
 
@@ -41,6 +42,9 @@ struct SelectionTable {
   std::array<std::array<uint16_t, kBuckets>, kRows> index{};
   const Choice &at(uint32_t row, uint32_t bucket) const { return choices[index[row][bucket]]; }
   Bytes encode() const;
+  // In place of a table, when rank 0 found that there can be none: all ranks return its words.
+  static Bytes encode_refusal(std::string_view why);
+  static std::optional<std::string> refusal_in(std::span<const std::byte> text);
   static Result<SelectionTable> decode(std::span<const std::byte> text, const Registry &registry);
 };
 
@@ -66,15 +70,22 @@ public:
     LinkClass slowest = LinkClass::local;
   };
   static Result<Selector> create(Input input);
-  // An entry that configuration forbids by naming the collective is an error; one that a general rule forbids becomes a
-  // refusal.
+  // What coll.algo asks for by naming the collective holds or is an error here. A list without a collective's name holds for
+  // the collectives that one of its algorithms can do, and is an error when there is none. What is excluded everywhere may
+  // leave a collective without a way: a refusal, for the call.
   Result<SelectionTable> table() const;
+  // Why coll.algo does not hold for this row; "" = it does.
+  std::string passed_over(uint32_t row) const;
   // All ways for one size, usable ones first and by cost.
   std::vector<Rated> rate(uint32_t row, uint64_t bytes) const;
   Choice choose(uint32_t row, uint64_t bytes) const;
+  // "; next best direct/simple +18 %", or "" when there is no other way or nobody rated them.
+  std::string next_best(uint32_t row, uint32_t bucket) const;
 
 private:
   explicit Selector(Input input) : in_(std::move(input)) {}
+  bool list_holds(uint32_t row) const;
+  Status check_general_list() const;
   void ask_tuner(uint32_t row, uint64_t bytes, std::vector<Rated> &ways) const;
   void clamp(Rated &way, uint32_t links) const;
   struct Support {

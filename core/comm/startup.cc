@@ -26,6 +26,9 @@ void log_start(const Process &p) {
   if (!log::enabled(log::Level::info, Subsys::init)) return;
   log::info(Subsys::init, "tutti {}.{}.{}, plugin ABI {}.{}, kernels {}", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH,
             TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, simd_target());
+  std::string files;
+  for (const auto &f : p.config->files()) files += (files.empty() ? "" : ", ") + f;
+  log::info(Subsys::env, "configuration files: {}", files.empty() ? "none" : files);
   for (const auto &[option, setting] : p.config->all())
     if (!p.config->is_default(option->key))
       log::info(Subsys::env, "{} = \"{}\" from {}", option->key, text_of(*setting), setting->origin);
@@ -123,32 +126,48 @@ Result<Iface<tutti_net_v1>> choose_net(const Config &config, const Registry &reg
   }
   Iface<tutti_net_v1> best;
   uint32_t best_speed = 0;
+  std::vector<std::pair<Iface<tutti_net_v1>, std::string>> seen; // and what is against it
   for (const auto &net : nets) {
     auto look = look_at(net);
     const bool usable = look.ok() && look->devices > 0;
+    seen.emplace_back(net, usable      ? fmt::format("{} Mbit/s", look->speed)
+                           : look.ok() ? std::string("no device")
+                                       : look.status().error().message);
     if (usable && (!best || look->speed > best_speed)) {
       best = net;
       best_speed = look->speed;
     }
-    if (!usable)
-      *why += fmt::format("{}{}: {}", why->empty() ? "" : ", ", net.table->name,
-                          look.ok() ? std::string("no device") : look.status().error().message);
   }
-  *why = why->empty() ? std::string("the fastest with a device") : "passed over " + *why;
+  *why = best ? fmt::format("the fastest with a device, {} Mbit/s", best_speed) : std::string("no network plugin is loaded");
+  if (!best && !seen.empty()) why->clear();
+  for (const auto &[net, against] : seen)
+    if (net.table != best.table)
+      *why += fmt::format("{}{}: {}", why->empty() ? "" : "; not chosen: ", net.table->name, against);
   return best;
 }
 
-Result<Iface<tutti_tuner_v1>> choose_tuner(const Config &config, const Registry &registry) {
+Result<Iface<tutti_tuner_v1>> choose_tuner(const Config &config, const Registry &registry, std::string *why) {
+  const auto all = registry.all<tutti_tuner_v1>(TUTTI_TUNER);
+  const auto chosen = [&](Iface<tutti_tuner_v1> tuner, std::string reason) {
+    *why = std::move(reason);
+    for (const auto &t : all)
+      if (t.table != tuner.table) *why += fmt::format("; not chosen: {}", t.table->name);
+    return tuner;
+  };
   if (const Setting &name = config.setting("plugins.tuner"); !name.text.empty()) {
     const std::string &text = name.text;
-    if (text.find('/') == std::string::npos) return registry.named<tutti_tuner_v1>(TUTTI_TUNER, text);
-    for (const auto &t : registry.all<tutti_tuner_v1>(TUTTI_TUNER))
-      if (t.plugin->path == text) return t;
+    const std::string reason = "named by " + name.origin;
+    if (text.find('/') == std::string::npos) {
+      TUTTI_ASSIGN(tuner, registry.named<tutti_tuner_v1>(TUTTI_TUNER, text));
+      return chosen(tuner, reason);
+    }
+    for (const auto &t : all)
+      if (t.plugin->path == text) return chosen(t, reason);
     return fail(Code::invalid_usage, "{}: \"{}\" offers no tuner", name.origin, text);
   }
-  if (auto table = registry.named<tutti_tuner_v1>(TUTTI_TUNER, "table"); table.ok()) return table;
-  const auto all = registry.all<tutti_tuner_v1>(TUTTI_TUNER);
-  return all.empty() ? Iface<tutti_tuner_v1>{} : all.front();
+  if (auto table = registry.named<tutti_tuner_v1>(TUTTI_TUNER, "table"); table.ok()) return chosen(*table, "the default");
+  if (all.empty()) return chosen({}, "none is loaded: the core's own order holds");
+  return chosen(all.front(), "the first loaded");
 }
 
 } // namespace tutti

@@ -39,6 +39,41 @@ Result<bool> PointSet::query() const {
   return all;
 }
 
+void OwnStreams::switch_to(const Communicator &c) {
+  std::erase_if(others_, [](const Entry &e) { return e.core.expired(); });
+  if (latest_.uid) others_.push_back(std::move(latest_));
+  const auto known = std::find_if(others_.begin(), others_.end(), [&](const Entry &e) { return e.uid == c.uid(); });
+  if (known == others_.end()) {
+    latest_ = {c.uid(), 0, c.core()};
+    return;
+  }
+  latest_ = std::move(*known);
+  others_.erase(known);
+}
+
+Status OwnStreams::wait() {
+  Status first;
+  const auto wait_for = [&](const Entry &e) {
+    const auto core = e.core.lock();
+    if (!core || core->engine->completed() >= e.seq) return;
+    if (Status s = core->engine->wait(e.seq); !s.ok() && first.ok()) first = std::move(s);
+  };
+  for (const Entry &e : others_) wait_for(e);
+  wait_for(latest_);
+  if (first.ok()) others_.clear();
+  return first;
+}
+
+Result<bool> OwnStreams::query() const {
+  PointSet set;
+  const auto add = [&](const Entry &e) {
+    if (auto core = e.core.lock()) set.add({std::move(core), e.seq});
+  };
+  for (const Entry &e : others_) add(e);
+  add(latest_);
+  return set.query();
+}
+
 namespace {
 
 // Live handles of one kind, so that a communicator that goes can be taken out of them.

@@ -27,6 +27,28 @@ private:
   std::vector<Point> points_;
 };
 
+// Where one thread has enqueued on communicators' own streams: what NULL names where no communicator is given.
+class OwnStreams {
+public:
+  // After a call on c's own stream.
+  void note(const Communicator &c) {
+    if (c.uid() != latest_.uid) [[unlikely]]
+      switch_to(c);
+    latest_.seq = c.last_seq();
+  }
+  Status wait();              // communicators that are gone need no waiting for; the first error
+  Result<bool> query() const; // drives a little progress
+
+private:
+  struct Entry {
+    uint64_t uid = 0, seq = 0;
+    std::weak_ptr<Core> core; // a thread's memory keeps no communicator alive
+  };
+  void switch_to(const Communicator &c);
+  Entry latest_; // the communicator used last, apart so that repeated calls cost one compare
+  std::vector<Entry> others_;
+};
+
 // Handles are created here so that forget_core() knows them.
 tuttiStream *make_stream();
 tuttiEvent *make_event();

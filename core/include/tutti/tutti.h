@@ -5,8 +5,9 @@
  * number may be used, from different threads, in different orders.
  *
  * Streams. A collective returns when it is enqueued on a stream; operations of one stream run in order. NULL is the
- * communicator's own stream. tuttiStreamSynchronize() and the other waiting calls drive progress themselves; without them a
- * progress thread does. Buffers belong to the library from the call until the operation has completed.
+ * communicator's own stream. A call waits only when 128 operations of its communicator are pending. tuttiStreamSynchronize()
+ * and the other waiting calls drive progress themselves; without them a progress thread does. Buffers belong to the library
+ * from the call until the operation has completed.
  *
  * Threads. Different communicators may be used from different threads at the same time. Calls on one communicator come from
  * one thread at a time, but for tuttiCommAbort, tuttiCommGetAsyncError and tuttiCommGetLastError, which any thread may call.
@@ -86,7 +87,7 @@ typedef struct tuttiConfig_t {
   size_t size; /* head: not for users */
   unsigned magic;
   unsigned version;
-  int blocking; /* 0: no call blocks; poll tuttiCommGetAsyncError. Default 1 */
+  int blocking; /* 0: set-up, split and finalize return tuttiInProgress; see tuttiCommGetAsyncError. Default 1 */
   int minCTAs;  /* fewest and most channels; the names are the field's */
   int maxCTAs;
   const char *netName;     /* network plugin by name ("socket"), case-insensitive */
@@ -147,13 +148,18 @@ TUTTI_API tuttiResult_t tuttiCommInitFromEnv(tuttiComm_t *comm, const tuttiConfi
 /* Ranks with the same color form a new communicator, ordered by key, then by old rank. NOCOLOR: *newcomm = NULL. Collective;
  * needs no root. config NULL inherits. */
 TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm, const tuttiConfig_t *config);
-/* Completes everything enqueued on all ranks; no operation may follow. */
+/* Completes everything enqueued on all ranks; no operation may follow. Collective: one thread that has several ranks calls it
+ * for all of them in one group. */
 TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
-/* Frees the communicator; finalizes first unless it failed. NULL is allowed. */
+/* Frees the communicator; finalizes first unless it failed or was finalized, and then returns what that returned. Of the ranks
+ * in one process the last call waits for all of them and returns their first error: earlier calls of unfinalized communicators
+ * return at once, for the same thread may have to make the others. Who wants each rank's own error finalizes first. NULL is
+ * allowed. */
 TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
-/* Ends all operations with an error, tells the other ranks, frees. Never waits for anybody. */
+/* Ends all operations, or the set-up, with an error, tells the other ranks, frees. Never waits for anybody. */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
-/* tuttiSuccess, tuttiInProgress (a non-blocking call has not finished), or the error that ended the communicator. */
+/* tuttiSuccess, tuttiInProgress (a non-blocking set-up, finalize, or split of this communicator goes on), or the error that
+ * ended the communicator. Until a non-blocking set-up has finished, operations are refused with tuttiInvalidUsage. */
 TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *asyncError);
 TUTTI_API tuttiResult_t tuttiCommCount(tuttiComm_t comm, int *count);
 TUTTI_API tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank);
@@ -210,11 +216,12 @@ TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
 /* Work of one stream runs in order, also across communicators. */
 TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t *stream);
 TUTTI_API tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
-/* Until all work enqueued so far is done; returns its first error. */
+/* Until all work enqueued so far is done; returns its first error. NULL: what this thread has enqueued on communicators' own
+ * streams, of those that still exist. */
 TUTTI_API tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream);
 /* The same for the communicator's own stream. */
 TUTTI_API tuttiResult_t tuttiCommSynchronize(tuttiComm_t comm);
-/* tuttiSuccess, or tuttiInProgress. */
+/* tuttiSuccess, or tuttiInProgress; NULL as above. */
 TUTTI_API tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);
 TUTTI_API tuttiResult_t tuttiEventCreate(tuttiEvent_t *event);
 TUTTI_API tuttiResult_t tuttiEventDestroy(tuttiEvent_t event);
@@ -222,7 +229,7 @@ TUTTI_API tuttiResult_t tuttiEventDestroy(tuttiEvent_t event);
 TUTTI_API tuttiResult_t tuttiEventRecord(tuttiEvent_t event, tuttiComm_t comm, tuttiStream_t stream);
 TUTTI_API tuttiResult_t tuttiEventSynchronize(tuttiEvent_t event);
 TUTTI_API tuttiResult_t tuttiEventQuery(tuttiEvent_t event);
-/* Later work of `stream` waits for the event. */
+/* Later work of `stream` waits for the event. NULL is refused: it names no communicator here. */
 TUTTI_API tuttiResult_t tuttiStreamWaitEvent(tuttiStream_t stream, tuttiEvent_t event);
 /* A handle on the operation that this thread enqueued last on comm. */
 TUTTI_API tuttiResult_t tuttiCommGetLastWork(tuttiComm_t comm, tuttiWork_t *work);
