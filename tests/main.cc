@@ -1,0 +1,3 @@
+// main() of all tests; compiled once, because it takes longer than most tests do.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <doctest/doctest.h>
