@@ -38,7 +38,7 @@ void Connector::start(Attempt &a) {
   a.handshake = std::make_unique<ConnectorHandshake>(
       make_hello(a.index, static_cast<uint16_t>(1 + ctx_.settings().data_sockets()), ctx_.settings().min_task, id_), secret_);
   if (::connect(a.fd.get(), a.to.get(), a.to.length()) != 0 && errno != EINPROGRESS && errno != EINTR) return retry(a, errno);
-  ctx_.watch(a.fd.get(), &a.watch);
+  ctx_.watch(a.fd, &a.watch);
 }
 
 // Refused or unreachable may mean that the peer or its interface is not up yet; anything else is final.

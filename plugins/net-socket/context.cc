@@ -18,7 +18,7 @@ Context::Context(const Host &host, const Settings &settings, std::vector<Device>
       event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!epoll_ || !event_) plugin::fail_errno(errno, "cannot make event descriptors");
   settings_.traffic_class = config.traffic_class;
-  watch(event_.get(), &event_watch_);
+  watch(event_, &event_watch_);
   ring_.resize(64);
   if (settings_.threads) helpers_ = std::make_unique<Helpers>(settings_.threads);
 }
@@ -38,15 +38,9 @@ std::unique_ptr<Mr> Context::mr_register(const tutti_region &region) {
   return std::make_unique<Mr>();
 }
 
-void Context::watch(int fd, Watched *target) {
-  epoll_event e{EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {.ptr = target}};
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e) == 0) return;
-  if (errno == EEXIST && epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &e) == 0) return;
-  plugin::fail_errno(errno, "cannot watch a socket");
-}
-
-void Context::unwatch(int fd) {
-  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+void Context::watch(Fd &fd, Watched *target) {
+  if (const int err = fd.watch(epoll_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, target))
+    plugin::fail_errno(err, "cannot watch a socket");
 }
 
 bool Context::collect_events() {

@@ -42,9 +42,8 @@ public:
   const Device &device_towards(const Address &peer) const;
   bool stays_here(const Address &peer) const { return stays_on_host(device_towards(peer), peer); }
   Helpers *helpers() { return helpers_.get(); }
-  void watch(int fd, Watched *target); // also moves a descriptor to a new target
-  void unwatch(int fd);
-  void activate(Endpoint *ep); // it has posted calls
+  void watch(Fd &fd, Watched *target); // also moves a descriptor to a new target
+  void activate(Endpoint *ep);         // it has posted calls
   void deactivate(Endpoint *ep);
   void add_pending(Pending *p) { pending_.push_back(p); }
   void remove_pending(Pending *p) { pending_.erase(std::remove(pending_.begin(), pending_.end(), p), pending_.end()); }

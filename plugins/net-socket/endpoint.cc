@@ -26,17 +26,16 @@ void Endpoint::open(Fd control, std::vector<Fd> data, bool sending, uint64_t min
   min_task_ = min_task;
   local_ = local_address(control.get());
   peer_ = peer_address(control.get());
-  ctx_.watch(control.get(), &watch_);
+  ctx_.watch(control, &watch_);
   control_ = std::move(control);
   stripe_watches_.resize(data.size());
   for (Fd &fd : data) {
     auto s = std::make_unique<Stripe>(std::move(fd), sending);
     s->owner = &ctx_;
     if (Helpers *helpers = ctx_.helpers()) {
-      ctx_.unwatch(s->fd()); // the helpers have an epoll set of their own
-      helpers->add(s.get());
+      helpers->add(s.get()); // watches it with an epoll set of its own
     } else
-      ctx_.watch(s->fd(), &stripe_watches_[stripes_.size()]);
+      ctx_.watch(s->file(), &stripe_watches_[stripes_.size()]);
     stripes_.push_back(std::move(s));
   }
 }

@@ -24,7 +24,7 @@ void Listener::listen_everywhere(Blob &blob) {
       if (blob.count == Blob::capacity) return;
       try {
         Fd fd = make_listener(ctx_.settings(), a, backlog);
-        ctx_.watch(fd.get(), &watch_);
+        ctx_.watch(fd, &watch_);
         add_place(blob, local_address(fd.get()));
         fds_.push_back(std::move(fd));
       } catch (const plugin::Error &e) {
@@ -54,7 +54,7 @@ void Listener::take_guests(int from) {
       guests_.erase(guests_.begin());
     }
     guests_.push_back({std::move(fd), Clock::now(), AcceptorHandshake(secret_), std::make_unique<Watched>()});
-    ctx_.watch(guests_.back().fd.get(), guests_.back().watch.get());
+    ctx_.watch(guests_.back().fd, guests_.back().watch.get());
   }
 }
 
@@ -68,7 +68,7 @@ void Listener::admit(Guest &guest) {
     first_ = h;
   }
   if (h.count != joined_.size()) return refuse(guest, "it states another number of sockets than its siblings");
-  ctx_.watch(guest.fd.get(), joined_watch_.get());
+  ctx_.watch(guest.fd, joined_watch_.get());
   joined_[h.index] = std::move(guest.fd);
 }
 

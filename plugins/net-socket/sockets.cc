@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <random>
+#include <sys/epoll.h>
 
 namespace tutti::net_socket {
 
@@ -33,6 +34,17 @@ bool set_congestion(int fd, std::string_view name) {
 }
 
 } // namespace
+
+int Fd::watch(int epoll, uint32_t events, void *target) {
+  epoll_event e{events, {.ptr = target}};
+  if (epoll_ctl(epoll, epoll_ == epoll ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd_, &e) != 0) return errno;
+  epoll_ = epoll;
+  return 0;
+}
+
+void Fd::unwatch() {
+  if (epoll_ >= 0) epoll_ctl(std::exchange(epoll_, -1), EPOLL_CTL_DEL, fd_, nullptr);
+}
 
 uint16_t port_of(const Address &a) {
   return ntohs(a.family() == AF_INET6 ? reinterpret_cast<const sockaddr_in6 *>(&a.storage)->sin6_port

@@ -5,25 +5,31 @@
 
 namespace tutti::net_socket {
 
+// Leaves the epoll set that watches it before it closes: where the program has forked, the child's copy would keep it in.
 class Fd {
 public:
   Fd() = default;
   explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd &&o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
+  Fd(Fd &&o) noexcept : fd_(std::exchange(o.fd_, -1)), epoll_(std::exchange(o.epoll_, -1)) {}
   Fd &operator=(Fd &&o) noexcept {
-    if (this != &o) reset(std::exchange(o.fd_, -1));
+    if (this == &o) return *this;
+    reset(std::exchange(o.fd_, -1));
+    epoll_ = std::exchange(o.epoll_, -1);
     return *this;
   }
   ~Fd() { reset(); }
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
   void reset(int fd = -1) {
+    unwatch();
     if (fd_ >= 0) ::close(fd_);
     fd_ = fd;
   }
+  int watch(int epoll, uint32_t events, void *target); // or moves it to another target; an errno
+  void unwatch();
 
 private:
-  int fd_ = -1;
+  int fd_ = -1, epoll_ = -1;
 };
 
 uint16_t port_of(const Address &a);

@@ -71,8 +71,8 @@ void Helpers::add(Stripe *stripe) {
   const std::lock_guard lock(h.mutex);
   h.wanted--;
   h.stripes.push_back(stripe);
-  epoll_event e{EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {.ptr = stripe}};
-  epoll_ctl(h.epoll.get(), EPOLL_CTL_ADD, stripe->fd(), &e);
+  stripe->file().unwatch();
+  stripe->file().watch(h.epoll.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, stripe);
 }
 
 void Helpers::remove(Stripe *stripe) {
@@ -81,7 +81,7 @@ void Helpers::remove(Stripe *stripe) {
   const std::lock_guard lock(h.mutex);
   h.wanted--;
   h.stripes.erase(std::remove(h.stripes.begin(), h.stripes.end(), stripe), h.stripes.end());
-  epoll_ctl(h.epoll.get(), EPOLL_CTL_DEL, stripe->fd(), nullptr);
+  stripe->file().unwatch();
 }
 
 void Helpers::wake(Stripe *stripe) {

@@ -24,6 +24,7 @@ public:
 
   Stripe(Fd fd, bool sending) : fd_(std::move(fd)), sending_(sending) {}
   int fd() const { return fd_.get(); }
+  Fd &file() { return fd_; }
   void push(uint8_t *at, uint64_t bytes, Pieces *pieces);
   bool idle() const { return head_.load(std::memory_order_acquire) == tail_.load(std::memory_order_acquire); }
   // Moves bytes until the socket would block or a bound is reached; true when something moved.

@@ -1,8 +1,10 @@
 // Those who do not belong: garbage, silence, port scans, another job's secret. The real peer gets through.
 #include "pair.h"
 #include <arpa/inet.h>
+#include <csignal>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace {
@@ -236,4 +238,29 @@ TEST_CASE("addresses that lead nowhere, or to somebody else, do not keep the con
   }));
   CHECK(elsewhere.rx == nullptr);
   o.host.net().ep_destroy(tx);
+}
+
+TEST_CASE("a fork of the program does not keep closed connections in the way") {
+  struct Copy { // of all descriptors, until the end of the test
+    pid_t pid = fork();
+    Copy() {
+      if (pid == 0) pause(), _exit(0);
+    }
+    ~Copy() {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+  };
+  Pair p;
+  uint64_t got = 0;
+  const uint64_t value = 5;
+  tutti_net_ep *tx = nullptr, *rx = nullptr;
+  p.connect(tx, rx);
+  const Copy copy;
+  p.host.net().ep_destroy(tx); // were it still watched, the other end's close would raise events for freed memory
+  p.host.net().ep_destroy(rx);
+  REQUIRE(p.recv(&got, 8, 1) == TUTTI_OK);
+  REQUIRE(p.send(&value, 8, 1) == TUTTI_OK);
+  CHECK(p.drive_until([&] { return p.host.net().arm(p.a.c), p.host.net().arm(p.b.c), p.b.has(1); }));
+  CHECK(got == 5);
 }
