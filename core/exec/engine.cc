@@ -267,15 +267,14 @@ void EngineImpl::on_blocked() {
 
 void EngineImpl::remember(const CallInfo &c, const Bound *bound, uint64_t seq, uint32_t signature) {
   Recent &r = recent_[seq % kRecent];
-  constexpr auto relaxed = std::memory_order_relaxed;
-  r.seq.store(0, relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  r.type_op.store(uint64_t(c.coll) << 48 | uint64_t(c.dtype) << 32 | c.op, relaxed);
-  r.root_signature.store(uint64_t(static_cast<uint32_t>(c.root)) << 32 | signature, relaxed);
-  r.count.store(c.count, relaxed);
-  r.number.store(c.number, relaxed);
-  r.bound.store(bound, relaxed);
-  r.seq.store(seq, std::memory_order_release);
+  constexpr auto release = std::memory_order_release; // whoever sees one of these also sees that seq is not what it was
+  r.seq.store(0, std::memory_order_relaxed);
+  r.type_op.store(uint64_t(c.coll) << 48 | uint64_t(c.dtype) << 32 | c.op, release);
+  r.root_signature.store(uint64_t(static_cast<uint32_t>(c.root)) << 32 | signature, release);
+  r.count.store(c.count, release);
+  r.number.store(c.number, release);
+  r.bound.store(bound, release);
+  r.seq.store(seq, release);
   started_.store(seq, std::memory_order_release);
 }
 

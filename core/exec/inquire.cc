@@ -20,19 +20,18 @@ void EngineImpl::skip(const CallInfo &call) {
 
 // Words of a remembered call, unless the owner is just writing another one there.
 bool EngineImpl::read_recent(const Recent &r, CallInfo *call, uint32_t *signature, uint64_t *seq) const {
-  constexpr auto relaxed = std::memory_order_relaxed;
-  *seq = r.seq.load(std::memory_order_acquire);
+  constexpr auto acquire = std::memory_order_acquire; // pairs with remember()
+  *seq = r.seq.load(acquire);
   if (*seq == 0) return false;
-  const uint64_t type_op = r.type_op.load(relaxed), root_signature = r.root_signature.load(relaxed);
+  const uint64_t type_op = r.type_op.load(acquire), root_signature = r.root_signature.load(acquire);
   call->coll = static_cast<tutti_coll>(type_op >> 48);
   call->dtype = static_cast<tutti_dtype>(type_op >> 32 & 0xffff);
   call->op = static_cast<uint32_t>(type_op);
   call->root = static_cast<int32_t>(root_signature >> 32);
-  call->count = r.count.load(relaxed);
-  call->number = r.number.load(relaxed);
+  call->count = r.count.load(acquire);
+  call->number = r.number.load(acquire);
   *signature = static_cast<uint32_t>(root_signature);
-  std::atomic_thread_fence(std::memory_order_acquire);
-  return r.seq.load(relaxed) == *seq;
+  return r.seq.load(std::memory_order_relaxed) == *seq;
 }
 
 void EngineImpl::inquire(Clock::time_point now) {
