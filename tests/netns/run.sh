@@ -20,11 +20,19 @@ for ns in $a $b; do
   ip -n $ns addr add 10.77.0.$i/24 dev veth0 && ip -n $ns link set veth0 up && ip -n $ns link set lo up || exit 1
   i=$((i + 1))
 done
-rank() { # namespace, rank
-  TUTTI_RANK=$2 TUTTI_NRANKS=4 TUTTI_COMM_ID=10.77.0.1:4477 TUTTI_INIT_TIMEOUT=60s ip netns exec "$1" "$program" --no-intro &
-  pids+=($!)
-}
-rank $a 0; rank $a 1; rank $b 2; rank $b 3
 failed=0
-for p in "${pids[@]}"; do wait "$p" || failed=1; done
+run() { # interface rule
+  pids=()
+  local r ns
+  for r in 0 1 2 3; do
+    ns=$a
+    ((r > 1)) && ns=$b
+    TUTTI_SOCKET_IFNAME=$1 TUTTI_RANK=$r TUTTI_NRANKS=4 TUTTI_COMM_ID=10.77.0.1:4477 TUTTI_INIT_TIMEOUT=60s \
+      ip netns exec $ns "$program" --no-intro &
+    pids+=($!)
+  done
+  for p in "${pids[@]}"; do wait "$p" || failed=1; done
+}
+run ""
+run aaa0,veth0
 exit $failed
