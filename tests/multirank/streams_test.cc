@@ -77,17 +77,49 @@ TEST_CASE("the C++ header runs a program and turns errors into exceptions") {
     CHECK(std::string(e.what()).find("root 7") != std::string::npos);
   }
 }
-TEST_CASE("a non-blocking set-up is polled until it is done") {
-  CHECK(run_processes(3, {.init = false}, [](Rank &r, const tuttiUniqueId &id) {
-          tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-          config.blocking = 0;
-          EXPECT(r, tuttiCommInitRankConfig(&r.comm, r.n, id, r.rank, &config) == tuttiInProgress);
-          tuttiResult_t state = tuttiInProgress;
-          while (state == tuttiInProgress) {
-            EXPECT_OK(r, tuttiCommGetAsyncError(r.comm, &state));
-            std::this_thread::yield();
+TEST_CASE("NULL stands for the own streams of all communicators that this thread has used") {
+  CHECK(run_threads(2, [](Rank &r) {
+          EXPECT_OK(r, tuttiStreamSynchronize(nullptr)); // nothing enqueued
+          EXPECT_OK(r, tuttiStreamQuery(nullptr));
+          std::vector<tuttiComm_t> comms(3);
+          for (auto &c : comms) EXPECT_OK(r, tuttiCommSplit(r.comm, 0, r.rank, &c, nullptr));
+          std::vector<std::vector<int>> x(3, std::vector<int>(50'000, 1));
+          for (int round = 1; round <= 3; round++) {
+            for (size_t i = 0; i < 3; i++)
+              EXPECT_OK(r, tuttiAllReduce(x[i].data(), x[i].data(), x[i].size(), tuttiInt32, tuttiSum, comms[i], nullptr));
+            EXPECT_OK(r, tuttiStreamSynchronize(nullptr));
+            for (const auto &v : x) EXPECT(r, v.front() == 1 << round && v.back() == 1 << round);
           }
-          EXPECT_OK(r, state);
-          run_all(r, {100}, false);
+          EXPECT_OK(r, tuttiCommDestroy(comms[0])); // needs no waiting for any more
+          EXPECT_OK(r, tuttiAllReduce(x[2].data(), x[2].data(), 1, tuttiInt32, tuttiSum, comms[2], nullptr));
+          EXPECT_OK(r, tuttiStreamSynchronize(nullptr));
+          EXPECT(r, x[2].front() == 16);
+          EXPECT_OK(r, tuttiGroupStart());
+          EXPECT(r, tuttiStreamSynchronize(nullptr) == tuttiInvalidUsage);
+          EXPECT(r, std::string(tuttiGetLastError(nullptr)).find("group") != std::string::npos);
+          EXPECT(r, tuttiGroupEnd() == tuttiInvalidUsage);
+          for (size_t i = 1; i < 3; i++) EXPECT_OK(r, tuttiCommDestroy(comms[i]));
+        }) == 0);
+}
+TEST_CASE("an event of one communicator orders the work of another") {
+  CHECK(run_threads(2, [](Rank &r) {
+          tuttiComm_t other = nullptr;
+          tuttiStream_t stream = nullptr;
+          tuttiEvent_t event = nullptr;
+          EXPECT_OK(r, tuttiCommSplit(r.comm, 0, r.rank, &other, nullptr));
+          EXPECT_OK(r, tuttiStreamCreate(&stream));
+          EXPECT_OK(r, tuttiEventCreate(&event));
+          std::vector<double> x(30'000, 1);
+          for (int i = 0; i < 3; i++) {
+            EXPECT_OK(r, tuttiAllReduce(x.data(), x.data(), x.size(), tuttiFloat64, tuttiSum, r.comm, nullptr));
+            EXPECT_OK(r, tuttiEventRecord(event, r.comm, nullptr));
+            EXPECT_OK(r, tuttiStreamWaitEvent(stream, event));
+            EXPECT_OK(r, tuttiAllReduce(x.data(), x.data(), x.size(), tuttiFloat64, tuttiSum, other, stream));
+            EXPECT_OK(r, tuttiStreamSynchronize(stream));
+          }
+          EXPECT(r, x.front() == 64 && x.back() == 64);
+          EXPECT_OK(r, tuttiEventDestroy(event));
+          EXPECT_OK(r, tuttiStreamDestroy(stream));
+          EXPECT_OK(r, tuttiCommDestroy(other));
         }) == 0);
 }
