@@ -86,8 +86,8 @@ void Helpers::remove(Stripe *stripe) {
 
 void Helpers::wake(Stripe *stripe) {
   Helper &h = of(stripe);
-  std::atomic_thread_fence(std::memory_order_seq_cst); // the push before the look at `asleep`
-  if (h.asleep.load(std::memory_order_relaxed)) h.kick();
+  // Both sides exchange: either this sees that the helper sleeps, or the helper's last look sees what was pushed before.
+  if (h.asleep.exchange(false, std::memory_order_acq_rel)) h.kick();
 }
 
 void Helpers::Helper::kick() {
@@ -114,8 +114,7 @@ void Helpers::Helper::run() {
       sched_yield();
       continue;
     }
-    asleep.store(true, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_seq_cst); // `asleep` before the last look at the queues
+    asleep.exchange(true, std::memory_order_acq_rel);
     if (!stop && !serve()) {
       epoll_event events[16];
       constexpr int recheck_ms = 1000; // only a safety net: sockets and kick() end the wait
