@@ -9,7 +9,8 @@
  *                  [any]       may be called from several threads at once
  *                  [setup]     never two at once per plugin; may block for a bounded time, may allocate
  *                  [progress]  one thread at a time per context, though not always the same one; never blocks, never
- *                              allocates in steady state, never logs above DEBUG
+ *                              allocates in steady state, never logs above DEBUG, but for one WARN per process about
+ *                              strangers that it refused
  *   errors       a negative tutti_status; whoever first decides that something is an error calls set_error() of
  *                tutti.host.diag/1 once, with the reason, before it returns.
  *   strings      UTF-8, NUL-terminated. */
