@@ -41,7 +41,8 @@ inline Child spawn(const std::function<void(const Say &)> &fn) {
   REQUIRE(pid >= 0);
   if (pid == 0) {
     ::close(p[0]);
-    alarm(50); // nothing is left if the test dies
+    signal(SIGTERM, SIG_DFL); // the test framework reports it otherwise
+    alarm(50);                // nothing is left if the test dies
     fn([&](const std::string &s) {
       const std::string text = s + "\n";
       if (write(p[1], text.data(), text.size()) < 0) _exit(3);

@@ -186,7 +186,8 @@ TEST_CASE("listeners stay in the given port range, and a full one is an error th
     if (!id.ok()) return say(line(id));
     const auto parsed = boot::decode(id.value());
     bool inside = parsed.ok();
-    for (const auto &e : parsed.ok() ? parsed.value().endpoints : std::vector<boot::Endpoint>()) inside = inside && e.port() == port;
+    for (const auto &e : parsed.ok() ? parsed.value().endpoints : std::vector<boot::Endpoint>())
+      inside = inside && e.port() == port;
     say(inside ? "inside" : "outside");
     pause();
   });
