@@ -152,18 +152,20 @@ Status Communicator::exchange_selection() {
   // Two nodes and more always have a net between some pair, one node only with shared memory off: all ranks see it.
   Selector::Input in{p.registry, options_.config, tuner_, &topology_, slowest_};
   if (needs_net(b, *options_.config)) in.slowest = LinkClass::net;
-  TUTTI_ASSIGN(selector, Selector::create(in));
-  selector_ = std::make_unique<Selector>(std::move(selector));
+  auto selector = Selector::create(in);
   Bytes mine;
-  if (rank_ == 0) {
+  if (!selector.ok())
+    mine = SelectionTable::encode_refusal(selector.status().error().message);
+  else if (selector_ = std::make_unique<Selector>(std::move(*selector)); rank_ == 0) {
     auto table = selector_->table();
     mine = table.ok() ? table->encode() : SelectionTable::encode_refusal(table.status().error().message);
   }
   TUTTI_ASSIGN(pieces, b.allgather(mine, deadline, "sharing the selection of algorithms"));
-  if (const auto refusal = SelectionTable::refusal_in(pieces[0])) {
-    farewell();
-    return tutti::fail(Code::invalid_usage, "{}", *refusal);
-  }
+  for (const Bytes &piece : pieces)
+    if (const auto refusal = SelectionTable::refusal_in(piece)) {
+      farewell();
+      return tutti::fail(Code::invalid_usage, "{}", *refusal);
+    }
   TUTTI_ASSIGN(table, SelectionTable::decode(pieces[0], *p.registry));
   selection_ = std::move(table);
   return {};

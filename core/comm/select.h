@@ -42,7 +42,7 @@ struct SelectionTable {
   std::array<std::array<uint16_t, kBuckets>, kRows> index{};
   const Choice &at(uint32_t row, uint32_t bucket) const { return choices[index[row][bucket]]; }
   Bytes encode() const;
-  // In place of a table, when rank 0 found that there can be none: all ranks return its words.
+  // In place of a table, from a rank that found that there can be none: all ranks return its words.
   static Bytes encode_refusal(std::string_view why);
   static std::optional<std::string> refusal_in(std::span<const std::byte> text);
   static Result<SelectionTable> decode(std::span<const std::byte> text, const Registry &registry);

@@ -15,33 +15,6 @@ namespace {
 
 using log::Subsys;
 
-std::string text_of(const Setting &s) {
-  if (s.list.empty()) return s.text;
-  std::string out;
-  for (const auto &item : s.list) out += (out.empty() ? "" : ",") + item;
-  return out;
-}
-
-void log_start(const Process &p) {
-  if (!log::enabled(log::Level::info, Subsys::init)) return;
-  log::info(Subsys::init, "tutti {}.{}.{}, plugin ABI {}.{}, kernels {}", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH,
-            TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, simd_target());
-  std::string files;
-  for (const auto &f : p.config->files()) files += (files.empty() ? "" : ", ") + f;
-  log::info(Subsys::env, "configuration files: {}", files.empty() ? "none" : files);
-  for (const auto &[option, setting] : p.config->all())
-    if (!p.config->is_default(option->key))
-      log::info(Subsys::env, "{} = \"{}\" from {}", option->key, text_of(*setting), setting->origin);
-  for (const auto &plugin : p.registry->plugins()) {
-    std::string ifaces;
-    for (const char *const *i = plugin->desc->ifaces; *i; i++) ifaces += std::string(ifaces.empty() ? "" : ", ") + *i;
-    log::info(Subsys::plugin, "plugin {} {} ({}) from {}", plugin->desc->name, plugin->desc->version, ifaces,
-              plugin->path.empty() ? "the program" : plugin->path);
-  }
-  for (const auto &skipped : p.registry->skipped())
-    if (!skipped.foreign) log::info(Subsys::plugin, "plugin {} skipped: {}", skipped.path, skipped.reason);
-}
-
 // tutti.host.watch/1 on the bootstrap's service thread.
 tutti_status add_watch(const tutti_host *, int32_t fd, uint32_t events, void (*fn)(void *, uint32_t), void *arg) noexcept {
   const Status s = service_watch(fd, events, fn, arg);
@@ -60,7 +33,8 @@ Result<Process> start() {
   provide_host_service(TUTTI_HOST_WATCH, &kWatch);
   TUTTI_ASSIGN(registry, Registry::process());
   Process p{config, registry};
-  log_start(p);
+  log::info(Subsys::init, "tutti {}.{}.{}, plugin ABI {}.{}, kernels {}", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH,
+            TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, simd_target());
   return p;
 }
 
