@@ -53,7 +53,8 @@ LauncherTrace launcher_trace() {
       const char *text = *t.size ? std::getenv(t.size) : nullptr;
       const int size = text ? std::atoi(text) : 0;
       if (std::string_view(t.name) == "srun" && size <= 1) continue; // an interactive shell of Slurm is a step of one task
-      return {t.name, t.variable, size};
+      const bool read_by_us = std::string_view(t.variable) == "TUTTI_RANK" || std::getenv("PMIX_RANK");
+      return {t.name, t.variable, size, !read_by_us};
     }
   return {};
 }

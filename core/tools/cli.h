@@ -23,6 +23,7 @@ struct LauncherTrace {
   std::string name;     // "tutti run", "mpirun (Open MPI)", "srun", ...
   std::string variable; // the variable that gave it away
   int size = 0;         // tasks that it started; 0 = not known
+  bool foreign = false; // not one that the library reads
 };
 LauncherTrace launcher_trace();
 

@@ -3,9 +3,10 @@
 #include "exec/kernels.h"
 #include "plugin/registry.h"
 #include "tools/cli.h"
+#include "tools/help.h"
 #include "tutti/tutti.h"
-#include <CLI/CLI.hpp>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -69,31 +70,82 @@ void print_setting(std::string_view key, const Setting &s, bool is_default) {
   fmt::print("  {:<28} {:<20} {}\n", key, s.text.empty() ? "\"\"" : s.text, is_default ? "default" : s.origin);
 }
 
-void print_options(const Plugin &p) {
+// Text in lines of at most `width`, each but the first behind `indent` blanks.
+std::string wrapped(std::string_view text, size_t indent, size_t width) {
+  std::string out;
+  while (indent + text.size() > width) {
+    const size_t at = text.rfind(' ', width - indent);
+    if (at == text.npos || at == 0) break;
+    out += fmt::format("{}\n{:{}}", text.substr(0, at), "", indent);
+    text.remove_prefix(at + 1);
+  }
+  return out.append(text);
+}
+
+// [plugin.NAME]: the options of a plugin, or those that were set.
+void print_options(const Plugin &p, bool all) {
+  constexpr size_t kHelpAt = 60, kWidth = 128;
   for (const tutti_option *o = p.desc->options; o && o->key; o++) {
     const auto at = p.settings.find(o->key);
-    if (at == p.settings.end()) continue;
-    fmt::print("      {:<22} {:<14} {:<10} {}\n", o->key, at->second.text.empty() ? "\"\"" : at->second.text, at->second.origin,
-               o->help);
+    if (at == p.settings.end() || (!all && at->second.origin == "default")) continue;
+    const std::string line =
+        fmt::format("      {:<18} {:<10} {}", o->key, at->second.text.empty() ? "\"\"" : at->second.text, at->second.origin);
+    const bool fits = line.size() < kHelpAt;
+    fmt::print("{}{:{}}{}\n", line, fits ? "" : "\n", fits ? kHelpAt - line.size() : kHelpAt + 1,
+               wrapped(o->help, kHelpAt, kWidth));
   }
 }
 
-void print_plugins(const Registry &registry) {
+std::string interfaces_of(const Plugin &p) {
+  std::string out;
+  for (const char *const *i = p.desc->ifaces; i && *i; i++) out += fmt::format("{}{}", out.empty() ? "" : " ", *i);
+  return out;
+}
+
+void print_plugins(const Registry &registry, bool all_options) {
   fmt::print("plugins loaded\n");
   for (const auto &p : registry.plugins()) {
     const tutti_plugin_desc &d = *p->desc;
-    std::string ifaces;
-    for (const char *const *i = d.ifaces; i && *i; i++) ifaces += fmt::format("{}{}", ifaces.empty() ? "" : " ", *i);
-    fmt::print("  {:<14} {:<8} {}  ABI {}.{}  {}\n", d.name, d.version, ifaces, d.abi_major, d.abi_minor, d.summary);
+    fmt::print("  {:<14} {:<8} {:<16} ABI {}.{}  {}\n", d.name, d.version, interfaces_of(*p), d.abi_major, d.abi_minor,
+               d.summary);
     fmt::print("      from {}  ({}, {})\n", p->path.empty() ? "this program" : p->path, d.vendor, d.license);
-    print_options(*p);
+    print_options(*p, all_options);
   }
   if (registry.plugins().empty()) fmt::print("  none\n");
   fmt::print("plugin directories\n");
-  for (const auto &dir : registry.directories()) fmt::print("  {}\n", dir);
+  for (const auto &dir : registry.directories())
+    fmt::print("  {}{}\n", dir, access(dir.c_str(), F_OK) == 0 ? "" : "  (absent)");
   if (registry.skipped().empty()) return;
   fmt::print("files not loaded\n");
   for (const auto &s : registry.skipped()) fmt::print("  {}: {}\n", s.path, s.reason);
+}
+
+nlohmann::json plugins_json(const Registry &registry) {
+  nlohmann::json loaded = nlohmann::json::array(), skipped = nlohmann::json::array();
+  for (const auto &p : registry.plugins()) {
+    const tutti_plugin_desc &d = *p->desc;
+    nlohmann::json options = nlohmann::json::object(), ifaces = nlohmann::json::array();
+    for (const auto &[key, s] : p->settings) options[key] = {{"value", s.text}, {"origin", s.origin}};
+    for (const char *const *i = d.ifaces; i && *i; i++) ifaces.push_back(*i);
+    loaded.push_back({{"name", d.name},
+                      {"version", d.version},
+                      {"abi", fmt::format("{}.{}", d.abi_major, d.abi_minor)},
+                      {"interfaces", ifaces},
+                      {"path", p->path},
+                      {"vendor", d.vendor},
+                      {"license", d.license},
+                      {"summary", d.summary},
+                      {"options", options}});
+  }
+  for (const auto &s : registry.skipped()) skipped.push_back({{"path", s.path}, {"reason", s.reason}});
+  return {{"loaded", loaded}, {"directories", registry.directories()}, {"skipped", skipped}};
+}
+
+nlohmann::json config_json(const Config &config) {
+  nlohmann::json out = nlohmann::json::object();
+  for (const auto &[option, setting] : config.all())
+    out[option->key] = {{"value", setting->text}, {"origin", setting->origin}, {"default", option->default_value}};
+  return out;
 }
 
 std::string device_text(const tutti_net_dev &d) {
@@ -151,8 +203,10 @@ int print_all(const Config &config) {
     print_error(started.status().error().line());
     return kFailed;
   }
-  print_plugins(*started.value().registry);
+  print_plugins(*started.value().registry, false);
   print_devices(*started.value().registry);
+  fmt::print("more\n  tutti info config, plugins: every setting and every plugin's options; --json for programs\n"
+             "  by symptom: docs/troubleshooting.md; all settings explained: docs/configuration.md\n");
   return kOk;
 }
 
@@ -164,13 +218,20 @@ int info_main(int argc, char **argv) {
       "devices, and settings with their origin",
       "tutti info"};
   app.set_help_flag("-h,--help", "Print this help and exit");
+  app.formatter(std::make_shared<HelpText>());
   std::string topic;
-  app.add_option("topic", topic, "config: every setting with its value and origin, and nothing else; plugins; devices; host")
+  app.add_option("topic", topic, "only this: config (every setting with its value and origin), plugins, devices or host")
       ->check(CLI::IsMember({"config", "plugins", "devices", "host"}));
+  bool json = false;
+  app.add_flag("--json", json, "config and plugins: as JSON");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &e) {
     return e.get_exit_code() == 0 ? app.exit(e) : (app.exit(e), kUsage);
+  }
+  if (json && topic != "config" && topic != "plugins") {
+    print_error("--json is for tutti info config and tutti info plugins");
+    return kUsage;
   }
   if (topic == "host") return print_host(), kOk;
   const auto config = Config::process();
@@ -179,14 +240,22 @@ int info_main(int argc, char **argv) {
     return kFailed;
   }
   if (topic.empty()) return print_all(**config);
-  if (topic == "config") return print_config(**config, true), kOk;
+  if (topic == "config") {
+    if (json)
+      fmt::print("{}\n", config_json(**config).dump(2));
+    else
+      print_config(**config, true);
+    return kOk;
+  }
   const auto started = process(); // as a communicator would: it provides what plugins ask of the core
   if (!started.ok()) {
     print_error(started.status().error().line());
     return kFailed;
   }
-  if (topic == "plugins")
-    print_plugins(*started.value().registry);
+  if (topic == "plugins" && json)
+    fmt::print("{}\n", plugins_json(*started.value().registry).dump(2));
+  else if (topic == "plugins")
+    print_plugins(*started.value().registry, true);
   else
     print_devices(*started.value().registry);
   return kOk;

@@ -1,5 +1,5 @@
-// One thread, one poll loop over a signalfd and, with tagged output, two pipes per rank. The launcher is the subreaper of the
-// job: what ranks leave behind becomes its child and is ended last; if the launcher dies, the kernel ends the ranks.
+// One thread, one poll loop over a signalfd and the pipes of the ranks. The launcher is the subreaper of the job: what ranks
+// leave behind becomes its child and is ended last; if the launcher dies, the kernel ends the ranks.
 #include "tools/launch.h"
 #include "base/time.h"
 #include <algorithm>
@@ -9,9 +9,13 @@
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/ranges.h>
+#include <map>
 #include <optional>
 #include <poll.h>
+#include <set>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 
@@ -91,7 +95,10 @@ private:
   void reap();
   void rank_ended(int rank, int status);
   void pump(Stream &s, int rank);
-  void put_line(Stream &s, int rank, std::string_view line);
+  bool piped(int target) const;
+  void put_line(const Stream &s, int rank, std::string_view line);
+  bool already_said(int rank, std::string_view line);
+  void say_who_else() const;
   void signal_all(int number);
   void stop(int code, double grace);
   void check_deadlines();
@@ -110,6 +117,7 @@ private:
   int code_ = 0;
   bool stopping_ = false;
   std::optional<Clock::time_point> job_end_, term_at_, kill_at_;
+  std::map<std::string, std::set<int>> said_; // an error, without who reports it; the ranks that did
 };
 
 Nanos seconds(double s) {
@@ -133,7 +141,8 @@ Status Job::prepare() {
 // Runs in the child between fork and exec: only async-signal-safe calls.
 void Job::become_rank(int rank, char *const *argv, char *const *env, int report, int out, int err) const {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (out >= 0) dup2(out, STDOUT_FILENO), dup2(err, STDERR_FILENO);
+  if (out >= 0) dup2(out, STDOUT_FILENO);
+  if (err >= 0) dup2(err, STDERR_FILENO);
   if (rank != 0) { // the terminal's input is one rank's
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null >= 0) dup2(null, STDIN_FILENO);
@@ -164,7 +173,7 @@ Status Job::start(int rank) {
   int report[2], out[2] = {-1, -1}, err[2] = {-1, -1};
   if (pipe2(report, O_CLOEXEC) != 0) return fail_errno(errno, "cannot create a pipe");
   UniqueFd report_in(report[0]), report_out(report[1]);
-  if (spec_.tag_output && (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0))
+  if ((piped(STDOUT_FILENO) && pipe2(out, O_CLOEXEC) != 0) || (piped(STDERR_FILENO) && pipe2(err, O_CLOEXEC) != 0))
     return fail_errno(errno, "cannot create a pipe");
   UniqueFd out_end(out[1]), err_end(err[1]);
   Child &child = children_[static_cast<size_t>(rank)];
@@ -279,8 +288,42 @@ int Job::poll_timeout() const {
   return left < 0 ? 0 : static_cast<int>(left) + 1;
 }
 
-void Job::put_line(Stream &s, int rank, std::string_view line) {
-  write_all(s.target, fmt::format("[{}] {}\n", rank, line)); // one write: lines of different ranks never mix
+// Output passes through the launcher where its lines could break: a program that writes to a file or a pipe writes whole
+// buffers. On a terminal it writes whole lines, and may want to know that it is one.
+bool Job::piped(int target) const {
+  if (spec_.tag_output || (spec_.merge_errors && target == STDERR_FILENO)) return true;
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  const bool enough = files.rlim_cur > 64 + 2 * children_.size();
+  return enough && !isatty(target);
+}
+
+// The line may lack its end: the last one of a rank, or a part of a very long one.
+void Job::put_line(const Stream &s, int rank, std::string_view line) {
+  if (s.target == STDERR_FILENO && spec_.merge_errors && already_said(rank, line)) return;
+  if (!spec_.tag_output) return write_all(s.target, line);
+  // One write: lines of different ranks never mix.
+  write_all(s.target, fmt::format("[{}] {}{}", rank, line, line.ends_with('\n') ? "" : "\n"));
+}
+
+// "error: rank 2: TEXT" and "error: rank 0: rank 2 (pid 7 on host) failed: TEXT" say the same.
+bool Job::already_said(int rank, std::string_view line) {
+  constexpr std::string_view prefix = "error: ", relayed = ") failed: ";
+  if (!line.starts_with(prefix)) return false;
+  line.remove_prefix(prefix.size());
+  if (const size_t colon = line.find(": "); line.starts_with("rank ") && colon != line.npos) line.remove_prefix(colon + 2);
+  if (const size_t at = line.find(relayed); line.starts_with("rank ") && at != line.npos)
+    line.remove_prefix(at + relayed.size());
+  auto &ranks = said_[std::string(line)];
+  ranks.insert(rank);
+  return ranks.size() > 1;
+}
+
+void Job::say_who_else() const {
+  std::set<int> others;
+  for (const auto &[text, ranks] : said_)
+    if (ranks.size() > 1) others.insert(ranks.begin(), ranks.end());
+  if (!others.empty()) say("ranks {} say the same", fmt::join(others, ", "));
 }
 
 void Job::pump(Stream &s, int rank) {
@@ -298,7 +341,7 @@ void Job::pump(Stream &s, int rank) {
     s.part.append(text, static_cast<size_t>(n));
     size_t begin = 0;
     for (size_t end; (end = s.part.find('\n', begin)) != std::string::npos; begin = end + 1)
-      put_line(s, rank, std::string_view(s.part).substr(begin, end - begin));
+      put_line(s, rank, std::string_view(s.part).substr(begin, end + 1 - begin));
     s.part.erase(0, begin);
     if (s.part.size() > kLineLimit) put_line(s, rank, s.part), s.part.clear();
   }
@@ -349,6 +392,7 @@ int Job::run() {
   end_descendants();
   for (size_t r = 0; r < children_.size(); r++)
     for (Stream *s : {&children_[r].out, &children_[r].err}) pump(*s, static_cast<int>(r));
+  say_who_else();
   pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
   return code_;
 }

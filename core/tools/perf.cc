@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <fcntl.h>
 #include <mutex>
 #include <thread>
 #include <unistd.h>
@@ -62,7 +63,7 @@ Processes join_processes() {
   const LauncherTrace trace = launcher_trace();
   if (trace.name.empty() && !std::getenv("TUTTI_COMM_ID")) return p;
   const tuttiResult_t r = tuttiCommInitFromEnv(&p.comm, nullptr);
-  if (r != tuttiSuccess && !trace.name.empty() && trace.size != 1)
+  if (r != tuttiSuccess && trace.foreign && trace.size != 1)
     fmt::print(stderr,
                "note: {} started this process ({} is set); without a common communicator every process would measure "
                "itself alone\n",
@@ -196,7 +197,9 @@ int perf_main(int argc, char **argv) {
   spec.kill_after_s = *kill_after;
   spec.tool = "tutti perf";
   spec.ranks = args.ranks;
-  spec.argv = perf::rank_words(args);
+  const UniqueFd terminal(isatty(STDERR_FILENO) ? fcntl(STDERR_FILENO, F_DUPFD, 10) : -1); // inherited; stderr is a pipe there
+  spec.argv = perf::rank_words(args, terminal.get());
+  spec.merge_errors = true;
   spec.quiet_code = kVerdict;
   spec.make_id = job_id_file;
   return launch(spec);

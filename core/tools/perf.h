@@ -25,6 +25,8 @@ struct Args {
   int average = 1, local_register = 0, unalign = 0;
   bool per_iter = false;
   int skip = 0;
+  double min_bandwidth = -1;      // NCCL_TESTS_MIN_BW, GB/s; < 0 = none
+  int progress_fd = -1;           // a terminal besides stdout and stderr, from the built-in launch
   std::vector<std::string> words; // the command line, for the JSON file
 };
 // 0: go on with *args; otherwise an exit code, +1 for "help was printed": see perf_args.cc.
@@ -33,7 +35,8 @@ struct Parsed {
   int exit_code = 0;
 };
 Parsed parse_args(int argc, char **argv, Args *args);
-std::vector<std::string> rank_words(const Args &args); // the command line of a rank of the built-in launch
+// The command line of a rank of the built-in launch; terminal: a descriptor for progress that it inherits, or -1.
+std::vector<std::string> rank_words(const Args &args, int terminal);
 
 // One stretch of a buffer: n elements from `at`, made of rank `from`'s data starting at element `first`; from < 0: the
 // reduction of all ranks' data.
@@ -78,6 +81,8 @@ struct Operation {
 };
 const Operation *find_operation(std::string_view name);
 std::vector<const Operation *> all_operations();
+// A variable's value, or the fallback when it is not set or empty.
+Result<double> number_setting(const char *name, double fallback, double low, double high);
 // The settings of NCCL_TESTS_ALLTOALLV_*; read before the first shape is made.
 Status load_alltoallv_settings(int nranks);
 std::string alltoallv_summary(uint64_t elements, size_t element_bytes, int nranks);
@@ -124,22 +129,23 @@ public:
   Report(const Args &args, int nranks, int processes, std::vector<Device> devices);
   void header() const;
   void row(const Row &row);
-  void progress(const Row &next) const; // on a terminal, once the test takes more than a few seconds
+  void progress(const Row &next, std::string_view doing); // on a terminal, once the test takes more than a few seconds
   void memory(uint64_t bytes, uint64_t fds) const;
   int footer(); // the exit code
-  void error(const std::string &text) { errors_.push_back(text); }
 
 private:
-  void write_json(const std::string &end_time, bool right, bool fast, double average) const;
+  void clear_progress();
+  bool write_json(const std::string &end_time, bool right, bool fast, double average) const;
   const Args &args_;
   int nranks_, processes_;
   std::vector<Device> devices_;
   std::vector<Row> rows_;
-  std::vector<std::string> errors_;
   std::string start_time_;
   uint64_t wrong_ = 0;
   double started_ = 0, bandwidth_ = 0;
   uint64_t bandwidths_ = 0;
+  int progress_fd_ = -1; // a terminal, or -1
+  bool progress_shown_ = false;
 };
 
 // This process's ranks, until the test is over. Returns the exit code.

@@ -1,6 +1,8 @@
 #include "tools/cli.h"
+#include "tools/help.h"
 #include "tools/perf.h"
-#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <unistd.h>
 
 namespace tutti::tools::perf {
 namespace {
@@ -99,8 +101,7 @@ void add_options(CLI::App &app, Args &a, Texts &t, GpuOnly &g) {
       ->capture_default_str();
   app.add_option("-c,--check", a.check, "Verified iterations; 0 = none")->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_option("-z,--blocking", a.blocking,
-                 "0: wait once, after all iterations; 1: wait and barrier after each; 2: wait after each; 3: wait and barrier "
-                 "after all")
+                 "Wait: 0 once at the end, 1 and barrier after each iteration, 2 after each, 3 and barrier at the end")
       ->check(CLI::Range(0, 3))
       ->capture_default_str();
   app.add_option("-y,--stream_null", a.null_stream, "1: use the communicator's own stream")
@@ -124,14 +125,14 @@ void add_options(CLI::App &app, Args &a, Texts &t, GpuOnly &g) {
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   app.add_option("-I,--per_iter_timing", a.per_iter,
-                 "1: time each iteration by itself (waits after each); adds i_min i_max i_p99 i_cv%")
+                 "1: time each iteration, in a loop of its own; adds i_min i_max i_p99 i_cv%")
       ->capture_default_str();
   app.add_option("-K,--per_iter_skip", a.skip, "Leave the first iterations out of -I's statistics")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_flag(
-      "--explain", a.explain,
-      "End each row with algorithm/protocol, channels, slot x depth, transport and, measured as with -I, percentiles in us");
+  app.add_flag("--explain", a.explain,
+               "Below each row: algorithm/protocol, channels, slots, link, percentiles of a loop of its own");
+  app.add_option("--progress-fd", a.progress_fd)->group(""); // for the built-in launch only: not in the help
   app.add_option("-G,--cudagraph", g.graph, "Only 0: host operations cannot be captured")->capture_default_str();
   app.add_option("-x,--cta_policy", g.cta_policy, "Accepted, without effect on hosts")
       ->check(CLI::Range(0, 2))
@@ -146,6 +147,8 @@ Status finish(Args &a, const Texts &t, const GpuOnly &g) {
   TUTTI_ASSIGN(step, size_option("-i", t.step));
   TUTTI_ASSIGN(ops, parse_ops(t.op));
   TUTTI_ASSIGN(types, parse_types(t.type));
+  TUTTI_ASSIGN(least, number_setting("NCCL_TESTS_MIN_BW", -1, 0, 1e9));
+  a.min_bandwidth = least;
   a.min_bytes = min, a.max_bytes = max, a.step_bytes = step;
   a.ops = ops, a.types = types;
   if (min > max) return fail(Code::invalid_argument, "-b {} is larger than -e {}", t.min, t.max);
@@ -167,6 +170,9 @@ Status finish(Args &a, const Texts &t, const GpuOnly &g) {
   if (a.local_register == 2) return fail(Code::invalid_argument, "-R 2: this version has no symmetric windows; use -R 1");
   if ((a.per_iter || a.explain) && a.skip >= a.iters)
     return fail(Code::invalid_argument, "-K {} leaves nothing of -n {}", a.skip, a.iters);
+  if (!a.json.empty() && access(a.json.c_str(), W_OK) != 0 &&
+      (errno != ENOENT || access(std::filesystem::absolute(a.json).parent_path().c_str(), W_OK) != 0))
+    return fail_errno(errno, fmt::format("-J: cannot write {}", a.json)); // told before an hour of measuring, not after
   if (a.cpu_time && a.blocking != 0)
     return fail(Code::invalid_argument, "-C 1 needs -z 0: with -z {} the time to enqueue includes waiting", a.blocking);
   return {};
@@ -188,7 +194,7 @@ Parsed parse_args(int argc, char **argv, Args *args) {
   CLI::App app{kAbout, "tutti perf"};
   app.set_help_flag("-h,--help", "Print this help and exit");
   app.footer(kEnvironment);
-  app.get_formatter()->column_width(34);
+  app.formatter(std::make_shared<HelpText>());
   Texts texts;
   GpuOnly gpu;
   app.add_option("OP", args->op, "Operation to test")->required();
@@ -199,6 +205,7 @@ Parsed parse_args(int argc, char **argv, Args *args) {
     return {false, e.get_exit_code() == 0 ? app.exit(e) : (app.exit(e), kUsage)};
   }
   args->words.assign(argv, argv + argc);
+  std::erase_if(args->words, [](const std::string &w) { return w.starts_with("--progress-fd"); }); // not the user's
   std::string op = args->op;
   if (op.ends_with("_perf")) op.resize(op.size() - 5);
   args->op = op;
@@ -216,8 +223,9 @@ Parsed parse_args(int argc, char **argv, Args *args) {
 }
 
 // The same words without --ranks N.
-std::vector<std::string> rank_words(const Args &args) {
+std::vector<std::string> rank_words(const Args &args, int terminal) {
   std::vector<std::string> out{own_path(), "perf"};
+  if (terminal >= 0) out.push_back(fmt::format("--progress-fd={}", terminal));
   for (size_t i = 1; i < args.words.size(); i++) {
     if (args.words[i] == "--ranks")
       i++;

@@ -255,16 +255,6 @@ constexpr Operation kOperations[] = {
     {"barrier", false, false, false, false, barrier, run_barrier, one, false},
 };
 
-Result<double> number_setting(const char *name, double fallback, double low, double high) {
-  const char *text = std::getenv(name);
-  if (!text || !*text) return fallback;
-  char *end = nullptr;
-  const double v = std::strtod(text, &end);
-  if (*end || !(v >= low && v <= high))
-    return fail(Code::invalid_argument, "{}=\"{}\" is not a number from {} to {}", name, text, low, high);
-  return v;
-}
-
 } // namespace
 
 const Operation *find_operation(std::string_view name) {
@@ -277,6 +267,16 @@ std::vector<const Operation *> all_operations() {
   std::vector<const Operation *> out;
   for (const Operation &o : kOperations) out.push_back(&o);
   return out;
+}
+
+Result<double> number_setting(const char *name, double fallback, double low, double high) {
+  const char *text = std::getenv(name);
+  if (!text || !*text) return fallback;
+  char *end = nullptr;
+  const double v = std::strtod(text, &end);
+  if (*end || !(v >= low && v <= high))
+    return fail(Code::invalid_argument, "{}=\"{}\" is not a number from {} to {}", name, text, low, high);
+  return v;
 }
 
 Status load_alltoallv_settings(int nranks) {

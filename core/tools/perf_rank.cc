@@ -1,4 +1,5 @@
 #include "tools/perf_rank.h"
+#include "tools/cli.h"
 #include "tools/data.h"
 #include <algorithm>
 #include <bit>
@@ -150,8 +151,8 @@ template <class T> std::vector<T> Rank::gather_values(const T &mine) {
 }
 
 void Rank::wait() {
-  require(stream_ ? tuttiStreamSynchronize(stream_) : tuttiCommSynchronize(comm_), comm_,
-          fmt::format("waiting for {}", args_.op));
+  const tuttiResult_t r = stream_ ? tuttiStreamSynchronize(stream_) : tuttiCommSynchronize(comm_);
+  if (r != tuttiSuccess) require(r, comm_, fmt::format("waiting for {}", args_.op));
 }
 void Rank::barrier() {
   require(tuttiBarrier(world_, stream_), world_, "in a barrier");
@@ -160,7 +161,7 @@ void Rank::barrier() {
 
 void Rank::split_groups() {
   comm_ = world_;
-  group_rank_ = rank_, group_size_ = nranks_;
+  group_rank_ = rank_, group_size_ = largest_group_ = nranks_;
   const auto color = split_color(rank_);
   if (!color.ok()) throw Failure{color.status().error().line(), true};
   group_ = color.value();
@@ -169,6 +170,8 @@ void Rank::split_groups() {
   require(tuttiCommSplit(world_, group_, rank_, &comm_, nullptr), world_, "splitting into groups");
   require(tuttiCommUserRank(comm_, &group_rank_), comm_, "asking for the rank");
   require(tuttiCommCount(comm_, &group_size_), comm_, "asking for the size");
+  const auto group_sizes = gather_values(group_size_);
+  largest_group_ = *std::max_element(group_sizes.begin(), group_sizes.end());
 }
 
 void Rank::allocate() {
@@ -232,34 +235,36 @@ Call Rank::make_call(const Shape &shape, tuttiDataType_t type, int op, int root,
   return c;
 }
 
+void Rank::start(const Call &call) { // timed: the text is made for a failure only
+  const tuttiResult_t r = op_.run(call);
+  if (r != tuttiSuccess) require(r, comm_, fmt::format("starting {}", args_.op));
+}
+
 void Rank::iteration(const Call &call) {
   if (args_.agg > 1) require(tuttiGroupStart(), comm_, "opening a group");
-  for (int i = 0; i < args_.agg; i++) require(op_.run(call), comm_, fmt::format("starting {}", args_.op));
+  for (int i = 0; i < args_.agg; i++) start(call);
   if (args_.agg > 1) require(tuttiGroupEnd(), comm_, "closing a group");
 }
 
-// The time of this rank, and with per-iteration timing of each iteration.
+// The time per operation, over all ranks as -a says. No clock is read inside the loop unless -z asks for a wait there.
 void Rank::time_loop(const Call &call, Timing *timing) {
-  const bool each = args_.per_iter || args_.explain;
-  std::vector<double> mine;
+  const bool each = args_.blocking == 1 || args_.blocking == 2;
   double total = 0;
   const auto begin = SteadyClock::now();
   for (int i = 0; i < args_.iters; i++) {
+    if (!each) {
+      iteration(call);
+      continue;
+    }
     const auto start = SteadyClock::now();
     iteration(call);
-    if (each || args_.blocking == 1 || args_.blocking == 2) {
-      wait();
-      const double took = seconds_since(start);
-      total += took;
-      if (each && i >= args_.skip) mine.push_back(took / args_.agg);
-      if (args_.blocking == 1) barrier();
-    }
-  }
-  if (!each && (args_.blocking == 0 || args_.blocking == 3)) {
-    if (args_.cpu_time) total = seconds_since(begin);
     wait();
-    if (!args_.cpu_time) total = seconds_since(begin);
+    total += seconds_since(start);
+    if (args_.blocking == 1) barrier();
   }
+  if (args_.cpu_time) total = seconds_since(begin);
+  if (!each) wait();
+  if (!each && !args_.cpu_time) total = seconds_since(begin);
   if (args_.blocking == 3) barrier();
   const auto times = gather_values(total / args_.iters / args_.agg);
   switch (args_.average) {
@@ -275,7 +280,19 @@ void Rank::time_loop(const Call &call, Timing *timing) {
   default:
     for (double t : times) timing->seconds += t / static_cast<double>(times.size());
   }
-  if (!each) return;
+}
+
+// A second loop that times each iteration: waiting after each must not slow what the main columns show.
+void Rank::time_iterations(const Call &call, Timing *timing) {
+  std::vector<double> mine;
+  mine.reserve(static_cast<size_t>(args_.iters));
+  barrier();
+  for (int i = 0; i < args_.iters; i++) {
+    const auto start = SteadyClock::now();
+    iteration(call);
+    wait();
+    if (i >= args_.skip) mine.push_back(seconds_since(start) / args_.agg);
+  }
   const auto raw = gather(mine.data(), mine.size() * sizeof(double));
   timing->per_iter.assign(mine.size(), 0);
   timing->per_process.assign(static_cast<size_t>(processes_), std::vector<double>(mine.size(), 0));
@@ -300,7 +317,7 @@ int64_t Rank::check(const Call &call, int op, uint64_t seed) {
   for (const Piece &p : s.input) data::input(send + p.at * bytes, p.n, call.type, data_op, group_size_, p.from, seed, p.first);
   const uint64_t before = call.in_place ? 0 : checksum(send, s.send * bytes);
   barrier();
-  require(op_.run(call), comm_, fmt::format("starting {}", args_.op));
+  start(call);
   wait();
 
   int64_t wrong = 0;
@@ -336,6 +353,7 @@ Timing Rank::measure(const Shape &shape, tuttiDataType_t type, int op, int root,
   wait();
   barrier();
   time_loop(call, &t);
+  if (args_.per_iter || args_.explain) time_iterations(call, &t);
   t.alg_bw = t.seconds > 0 ? static_cast<double>(shape.reported * type_bytes(type)) / t.seconds / 1e9 : 0;
   t.bus_bw = t.alg_bw * op_.factor(group_size_);
   if (args_.check == 0) return t;
@@ -372,8 +390,9 @@ Row Rank::measure_row(uint64_t bytes, tuttiDataType_t type, int op, int root) {
   row.type = type;
   row.op = op_.reduces ? op : -1;
   row.root = op_.has_root ? root : -1;
-  if (report_) report_->progress(row);
+  if (report_) report_->progress(row, "out of place");
   row.out = measure(shape, type, op, root, false);
+  if (report_ && op_.has_in_place) report_->progress(row, "in place");
   row.in = measure(shape, type, op, root, true);
   if (report_ && args_.explain) row.explained = explain(row, shape);
   return row;
@@ -382,6 +401,9 @@ Row Rank::measure_row(uint64_t bytes, tuttiDataType_t type, int op, int root) {
 void Rank::scan(tuttiDataType_t type, int op, int root, std::atomic<int64_t> &row_started) {
   if (op == kPremul && op_.reduces) make_premul(type);
   for (uint64_t bytes : sizes_of(args_, op_)) {
+    // Less than one element per rank is no operation; groups of all sizes skip the row, since they meet in barriers.
+    if (bytes > 0 && op_.shape(bytes / type_bytes(type), type_bytes(type), 0, largest_group_, 0).reported == 0) continue;
+    rows_++;
     row_started = SteadyClock::now().time_since_epoch().count();
     if (report_ && args_.op == "alltoallv" && alltoallv_summary_wanted())
       fmt::print("{}\n", alltoallv_summary(bytes / type_bytes(type), type_bytes(type), group_size_));
@@ -425,6 +447,9 @@ int Rank::run(std::atomic<int64_t> &row_started) {
              root++)
           scan(type, op, root, row_started);
   row_started = 0;
+  if (rows_ == 0)
+    throw Failure{fmt::format("-e {}: less than one element for each of {} ranks", size_text(args_.max_bytes), largest_group_),
+                  true};
   if (args_.memory) report_memory();
   const int code = report_ ? report_->footer() : 0;
   if (comm_ != world_) require(tuttiCommDestroy(comm_), nullptr, "freeing the group's communicator");

@@ -49,6 +49,8 @@ private:
   Timing measure(const Shape &shape, tuttiDataType_t type, int op, int root, bool in_place);
   void time_loop(const Call &call, Timing *timing);
   int64_t check(const Call &call, int op, uint64_t seed);
+  void time_iterations(const Call &call, Timing *timing);
+  void start(const Call &call);
   void iteration(const Call &call);
   void wait();
   void barrier();
@@ -63,10 +65,11 @@ private:
   const Operation &op_;
   int process_, processes_, rank_, nranks_;
   tuttiComm_t world_ = nullptr, comm_ = nullptr; // comm_ == world_ without NCCL_TESTS_SPLIT
-  int group_ = 0, group_rank_ = 0, group_size_ = 0;
+  int group_ = 0, group_rank_ = 0, group_size_ = 0, largest_group_ = 0;
   tuttiStream_t stream_ = nullptr;
   tuttiRedOp_t premul_ = tuttiSum;
   size_t capacity_ = 0; // bytes of each buffer
+  uint64_t rows_ = 0;
   std::unique_ptr<Buffer> send_, recv_;
   std::unique_ptr<Report> report_; // rank 0
 };

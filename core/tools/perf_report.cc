@@ -1,3 +1,4 @@
+#include "tools/cli.h"
 #include "tools/perf.h"
 #include <algorithm>
 #include <chrono>
@@ -46,17 +47,16 @@ std::string iteration_columns(const Timing &t) {
   const Stats s = stats_of(t.per_iter);
   return fmt::format("  {:>8}  {:>8}  {:>8}  {:>6.1f}", time_text(s.min), time_text(s.max), time_text(s.p99), s.cv);
 }
-std::string explained_columns(const Row &row) {
+// A line of its own: the row stays what the field's scripts parse, and fits a terminal.
+std::string explained_line(const Row &row) {
   const Explained &e = row.explained;
-  std::string out = fmt::format("  {:<18} {:>2}  {:>12}  {:<8}", e.algo + "/" + e.proto, e.channels,
-                                fmt::format("{}x{}", e.slot, e.depth), e.transport);
+  std::string out = fmt::format("{}/{}, {} channel{}, slots {} x {}, {}", e.algo, e.proto, e.channels,
+                                e.channels == 1 ? "" : "s", e.depth, size_text(static_cast<uint64_t>(e.slot)), e.transport);
+  out = fmt::format("#             {:<50} p50/p95/p99 us", out);
   for (const Timing *t : {&row.out, &row.in}) {
-    if (!t->valid) {
-      out += fmt::format("  {:>8}  {:>8}  {:>8}", "N/A", "N/A", "N/A");
-      continue;
-    }
+    if (!t->valid) continue;
     const Stats s = stats_of(t->per_iter);
-    out += fmt::format("  {:>8}  {:>8}  {:>8}", time_text(s.p50), time_text(s.p95), time_text(s.p99));
+    out += fmt::format("  {}/{}/{}", time_text(s.p50), time_text(s.p95), time_text(s.p99));
   }
   return out;
 }
@@ -120,16 +120,9 @@ nlohmann::json config_json(const Args &a) {
   return j;
 }
 
-double min_bandwidth() {
-  const char *text = std::getenv("NCCL_TESTS_MIN_BW");
-  return text ? std::atof(text) : -1;
-}
-
-bool on_terminal() {
-  return isatty(STDERR_FILENO);
-}
-void clear_progress() {
-  if (on_terminal()) fmt::print(stderr, "\r\033[K");
+void write_progress(int fd, const std::string &text) {
+  const std::string line = "\r\033[K" + text;
+  if (write(fd, line.data(), line.size()) < 0) return; // only for people who look
 }
 
 } // namespace
@@ -151,7 +144,15 @@ Stats stats_of(std::vector<double> v) {
 
 Report::Report(const Args &args, int nranks, int processes, std::vector<Device> devices)
     : args_(args), nranks_(nranks), processes_(processes), devices_(std::move(devices)), start_time_(clock_text()),
-      started_(now()) {}
+      started_(now()) {
+  for (int fd : {STDOUT_FILENO, STDERR_FILENO, args.progress_fd})
+    if (progress_fd_ < 0 && isatty(fd)) progress_fd_ = fd;
+}
+
+void Report::clear_progress() {
+  if (progress_shown_) write_progress(progress_fd_, "");
+  progress_shown_ = false;
+}
 
 void Report::header() const {
   const Args &a = args_;
@@ -168,7 +169,7 @@ void Report::header() const {
   for (const Device &d : devices_)
     fmt::print("#  Rank {:>2} Group {:>2} Pid {:>6} on {:>10} device {:>2} [host] {}\n", d.rank, d.group, d.pid, d.host, 0,
                d.cpu);
-  fmt::print("#\n# {:>10}  {:>12}  {:>6}  {:>6}  {:>6}  {:^31}  {:^31}\n", "", "", "", "", "", "out-of-place", "in-place");
+  fmt::print("#\n# {:>10}  {:>12}  {:>6}  {:>6}  {:>6}  {:^31}  {:>19}\n", "", "", "", "", "", "out-of-place", "in-place");
   std::string columns, units;
   for (int i = 0; i < 2; i++) {
     columns += fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", a.cpu_time ? "cputime" : "time", "algbw", "busbw", "#wrong");
@@ -177,14 +178,6 @@ void Report::header() const {
   for (int i = 0; a.per_iter && i < 2; i++) {
     columns += fmt::format("  {:>8}  {:>8}  {:>8}  {:>6}", "i_min", "i_max", "i_p99", "i_cv%");
     units += fmt::format("  {:>8}  {:>8}  {:>8}  {:>6}", "(us)", "(us)", "(us)", "");
-  }
-  if (a.explain) {
-    columns += fmt::format("  {:<18} {:>2}  {:>12}  {:<8}", "algorithm/protocol", "ch", "slot x depth", "link");
-    units += fmt::format("  {:<18} {:>2}  {:>12}  {:<8}", "", "", "(B)", "");
-    for (int i = 0; i < 2; i++) {
-      columns += fmt::format("  {:>8}  {:>8}  {:>8}", "p50", "p95", "p99");
-      units += fmt::format("  {:>8}  {:>8}  {:>8}", "(us)", "(us)", "(us)");
-    }
   }
   if (a.timestamps) columns += "  timestamp";
   fmt::print("# {:>10}  {:>12}  {:>6}  {:>6}  {:>6}{}\n", "size", "count", "type", "redop", "root", columns);
@@ -204,19 +197,19 @@ void Report::row(const Row &row) {
       fmt::format("{:>12}  {:>12}  {:>6}  {:>6}  {:>6}", row.bytes, row.count, type_name(row.type), op_name(row.op), row.root);
   line += placement(row.out) + placement(row.in);
   if (args_.per_iter) line += iteration_columns(row.out) + iteration_columns(row.in);
-  if (args_.explain) line += explained_columns(row);
   if (args_.timestamps) line += "  " + time_of_day("%H:%M:%S");
   fmt::print("{}\n", line);
+  if (args_.explain) fmt::print("{}\n", explained_line(row));
   std::fflush(stdout);
   rows_.push_back(row);
   rows_.back().timestamp = clock_text();
 }
 
-void Report::progress(const Row &next) const {
-  if (!on_terminal() || now() - started_ < kQuietSeconds) return;
-  fmt::print(stderr, "\r\033[K{:.0f} s: measuring {} bytes of {} {}", now() - started_, next.bytes, type_name(next.type),
-             op_name(next.op));
-  std::fflush(stderr);
+void Report::progress(const Row &next, std::string_view doing) {
+  if (progress_fd_ < 0 || now() - started_ < kQuietSeconds) return;
+  write_progress(progress_fd_,
+                 fmt::format("{:.0f} s: {} bytes of {}, {}", now() - started_, next.bytes, type_name(next.type), doing));
+  progress_shown_ = true;
 }
 
 void Report::memory(uint64_t bytes, uint64_t fds) const {
@@ -226,17 +219,20 @@ void Report::memory(uint64_t bytes, uint64_t fds) const {
 
 int Report::footer() {
   clear_progress();
-  const double average = bandwidths_ ? bandwidth_ / static_cast<double>(bandwidths_) : 0, least = min_bandwidth();
+  const double average = bandwidths_ ? bandwidth_ / static_cast<double>(bandwidths_) : 0, least = args_.min_bandwidth;
   const bool right = wrong_ == 0, fast = least < 0 || average >= 0.9 * least;
   fmt::print("# Out of bounds values : {} {}\n", wrong_, right ? "OK" : "FAILED");
   fmt::print("# Avg bus bandwidth    : {:.4f}{}\n#\n", average, least < 0 ? "" : fast ? " OK" : " FAILED");
   fmt::print("# Collective test concluded: {}_perf\n", args_.op);
   std::fflush(stdout);
-  if (!args_.json.empty()) write_json(clock_text(), right, fast, average);
-  return right && fast && errors_.empty() ? 0 : 1;
+  if (!args_.json.empty() && !write_json(clock_text(), right, fast, average)) return kFailed;
+  return right && fast ? kOk : kVerdict;
 }
 
-void Report::write_json(const std::string &end_time, bool right, bool fast, double average) const {
+bool Report::write_json(const std::string &end_time, bool right, bool fast, double average) const {
+  nlohmann::json errors = nlohmann::json::array();
+  if (!right) errors.push_back(fmt::format("{} wrong values", wrong_));
+  if (!fast) errors.push_back(fmt::format("average bus bandwidth {:.4f} is below 0.9 times {}", average, args_.min_bandwidth));
   nlohmann::json env = nlohmann::json::object(), devices = nlohmann::json::array(), results = nlohmann::json::array();
   for (char **e = environ; *e; e++) {
     const std::string_view text(*e);
@@ -271,10 +267,12 @@ void Report::write_json(const std::string &end_time, bool right, bool fast, doub
                            {"results", results},
                            {"out_of_bounds", {{"count", wrong_}, {"okay", right}}},
                            {"average_bus_bandwidth", {{"bandwidth", average}, {"okay", fast}}},
-                           {"errors", errors_}};
+                           {"errors", errors}};
   std::ofstream file(args_.json);
   file << all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
-  if (!file.flush()) fmt::print(stderr, "error: cannot write {}\n", args_.json);
+  if (file.flush()) return true;
+  print_error(fmt::format("cannot write {}", args_.json));
+  return false;
 }
 
 } // namespace tutti::tools::perf

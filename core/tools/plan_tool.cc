@@ -4,9 +4,9 @@
 #include "plan/check.h"
 #include "plan/refs.h"
 #include "tools/cli.h"
+#include "tools/help.h"
 #include <algorithm>
 #include <chrono>
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fmt/format.h>
 
@@ -159,16 +159,18 @@ void common_options(CLI::App *app, Options *o) {
 
 int plan_main(std::span<const std::string> args) {
   Options o;
-  CLI::App app("what an algorithm would do, and whether that is right", "tutti plan");
+  CLI::App app("Shows what an algorithm would do, and proves whether that is right", "tutti plan");
+  app.formatter(std::make_shared<HelpText>());
   app.require_subcommand(1);
-  CLI::App *show_app = app.add_subcommand("show", "print the plan of one or all ranks");
+  CLI::App *show_app = app.add_subcommand("show", "Print the plan of one or all ranks");
   common_options(show_app, &o);
   show_app->add_option("--rank", o.rank, "only this rank's");
   show_app->add_option("--format", o.format, "text, json or dot")
       ->check(CLI::IsMember({"text", "json", "dot"}))
       ->capture_default_str();
   show_app->add_flag("--in-place", o.show_in_place, "the plan for IN and OUT in the same memory");
-  CLI::App *check_app = app.add_subcommand("check", "prove the plans of all ranks right, or number what is wrong");
+  CLI::App *check_app = app.add_subcommand(
+      "check", "Prove the plans of all ranks right, or number what is wrong. Exit code: 0 right, 1 wrong, 2 could not check");
   common_options(check_app, &o);
   check_app->add_option("--depth", o.depth, "slots per link; 0 = the least that the plan asks for")->check(CLI::Range(0, 1024));
   check_app->add_option("--slices", o.slices, "slices to run")->check(CLI::Range(1, 64))->capture_default_str();

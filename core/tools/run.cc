@@ -1,9 +1,9 @@
 #include "bootstrap/bootstrap.h"
 #include "tools/cli.h"
+#include "tools/help.h"
 #include "tools/job_id.h"
 #include "tools/launch.h"
 #include <algorithm>
-#include <CLI/CLI.hpp>
 
 namespace tutti::tools {
 
@@ -13,10 +13,12 @@ int run_main(int argc, char **argv) {
       "The ranks find each other through TUTTI_RANK, TUTTI_NRANKS, TUTTI_LOCAL_RANK, TUTTI_LOCAL_SIZE and TUTTI_COMM_ID\n"
       "(tuttiCommInitFromEnv reads them). When a rank fails, the others get --grace seconds to report and end by\n"
       "themselves, then SIGTERM, then SIGKILL. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on.\n"
-      "Rank 0 gets the standard input. Exit code: 0, or that of the rank that failed first (128 + signal if it was\n"
-      "killed), 124 after --timeout, 127 if the program cannot be started",
+      "A second SIGINT or SIGTERM kills at once. Rank 0 gets the standard input, the others /dev/null. Lines of output stay\n"
+      "whole. Exit code: 0, or that of the rank that failed first (128 + signal if it was killed), 128 + signal if a signal\n"
+      "ended the job, 124 after --timeout, 127 if the program cannot be started, 64 for bad arguments",
       "tutti run"};
   app.set_help_flag("-h,--help", "Print this help and exit");
+  app.formatter(std::make_shared<HelpText>());
   LaunchSpec spec;
   app.add_option("-n,--ranks", spec.ranks, "Number of ranks")->required()->check(CLI::Range(1, 4096));
   app.add_option("--timeout", spec.timeout_s, "Seconds that the whole job may take; 0 = no limit")
