@@ -1,6 +1,9 @@
 #include "operations.h"
 #include <cstdlib>
+#include <cstring>
 #include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 using namespace support;
 
@@ -12,6 +15,31 @@ std::vector<size_t> counts() {
   if (full()) out.insert(out.end(), {7, 16, 17, 1023, 16'384, 16'385, 262'145, 1'000'003});
   return out;
 }
+
+// A long buffer whose every piece is the same memory.
+class Far {
+public:
+  static constexpr size_t kPiece = 32 << 20;
+  explicit Far(size_t bytes) : bytes_((bytes + kPiece - 1) / kPiece * kPiece) {
+    const int fd = memfd_create("far", 0);
+    if (fd < 0 || ftruncate(fd, kPiece) != 0) return;
+    void *at = mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) return;
+    data_ = static_cast<char *>(at);
+    for (size_t i = 0; i < bytes_; i += kPiece) mmap(data_ + i, kPiece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    close(fd);
+  }
+  ~Far() {
+    if (data_) munmap(data_, bytes_);
+  }
+  Far(const Far &) = delete;
+  Far &operator=(const Far &) = delete;
+  char *data() const { return data_; }
+
+private:
+  size_t bytes_;
+  char *data_ = nullptr;
+};
 
 void everything(Rank &r) {
   run_all(r, counts(), full());
@@ -35,6 +63,9 @@ TEST_CASE("every operation is right over shared memory") {
 TEST_CASE("every type and reduction is right over shared memory") {
   CHECK(run_processes(2, types) == 0);
 }
+TEST_CASE("every type and reduction is right over sockets") {
+  CHECK(run_processes(2, [](Rank &r) { run_all(r, {5, 2500}, true); }, {.env = {"TUTTI_SHM_DISABLE=1"}}) == 0);
+}
 TEST_CASE("every operation is right over sockets") {
   CHECK(run_processes(2, everything, {.env = {"TUTTI_SHM_DISABLE=1"}}) == 0);
   CHECK(run_processes(3, everything, {.env = {"TUTTI_SHM_DISABLE=1"}}) == 0);
@@ -51,4 +82,21 @@ TEST_CASE("several MiB are right on two processes") {
   CHECK(run_processes(2, [](Rank &r) {
           for (Coll c : kAllColls) run_case(r, {c, tuttiFloat32, tuttiSum, (3u << 20) + 7});
         }) == 0);
+}
+// Buffers whose pages are one small piece of memory, mapped again and again: 2^31 elements need no 2 GiB.
+TEST_CASE("counts beyond 2^31 move every element") {
+  if (!full()) return;
+  constexpr size_t count = (1ull << 31) + 3;
+  const auto far = [](Rank &r) {
+    Far in(count), out(count);
+    if (!EXPECT(r, in.data() && out.data())) return;
+    std::memset(in.data(), r.rank + 1, Far::kPiece);
+    EXPECT_OK(r, tuttiBroadcast(in.data(), out.data(), count, tuttiInt8, 1, r.comm, nullptr));
+    EXPECT_OK(r, tuttiCommSynchronize(r.comm));
+    EXPECT(r, out.data()[0] == 2 && out.data()[count - 1] == 2);
+    EXPECT_OK(r, tuttiAllReduce(in.data(), out.data(), count, tuttiInt8, tuttiSum, r.comm, nullptr));
+    EXPECT_OK(r, tuttiCommSynchronize(r.comm));
+    EXPECT(r, out.data()[0] == 3 && out.data()[count - 1] == 3);
+  };
+  CHECK(run_threads(2, far, std::chrono::seconds(200)) == 0);
 }
