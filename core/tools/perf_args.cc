@@ -101,7 +101,7 @@ void add_options(CLI::App &app, Args &a, Texts &t, GpuOnly &g) {
       ->capture_default_str();
   app.add_option("-c,--check", a.check, "Verified iterations; 0 = none")->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_option("-z,--blocking", a.blocking,
-                 "Wait: 0 once at the end, 1 and barrier after each iteration, 2 after each, 3 and barrier at the end")
+                 "Wait: 0 at the end, 1 after each iteration, with a barrier, 2 after each, 3 as 0, with one")
       ->check(CLI::Range(0, 3))
       ->capture_default_str();
   app.add_option("-y,--stream_null", a.null_stream, "1: use the communicator's own stream")
