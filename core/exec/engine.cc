@@ -18,6 +18,7 @@ constexpr uint32_t kPollsShared = 20;                     // more ranks than cor
 constexpr auto kYieldTime = std::chrono::milliseconds(1); // then sleep
 constexpr auto kShortNap = std::chrono::microseconds(50);
 constexpr auto kLongNap = std::chrono::milliseconds(1); // bounds a lost wake-up
+constexpr auto kQuiesceTime = std::chrono::seconds(5);  // a thread that drives looks after each batch, if it gets a core
 constexpr auto kLookEvery = std::chrono::milliseconds(1);
 
 // What a rank tells the others for the engine, before the transport's part.
@@ -139,7 +140,7 @@ void EngineImpl::copy_tables(Queued &q) {
 }
 
 Result<uint64_t> EngineImpl::enqueue(const Bound *bound, const OpArgs &args, std::span<const Dependency> after) {
-  if (failed()) return error();
+  if (failed()) return stopped();
   TUTTI_TRY(check_args(*bound, args));
   const uint64_t seq = enqueued_ + 1;
   if (seq > kQueue && completed() < seq - kQueue) TUTTI_TRY(wait(seq - kQueue));
@@ -156,42 +157,6 @@ Result<uint64_t> EngineImpl::enqueue(const Bound *bound, const OpArgs &args, std
   tail_.store(seq, std::memory_order_release);
   if (progress_thread_) driver::work_arrived();
   return seq;
-}
-
-Status EngineImpl::run(const Bound *bound, const OpArgs &args) {
-  if (completed_.load(std::memory_order_relaxed) == enqueued_ && !failed() && own()) [[likely]] {
-    if (Status s = check_args(*bound, args); !s.ok()) [[unlikely]] {
-      disown();
-      return s;
-    }
-    const uint64_t seq = ++enqueued_;
-    tail_.store(seq, std::memory_order_release);
-    start(*const_cast<Bound *>(bound), args, seq);
-    Idle patience;
-    for (;;) {
-      moved_ = false;
-      const Drive d = drive(polls_);
-      if (d == Drive::done) [[likely]]
-        break;
-      if (moved_) patience = {}, blocked_since_ = {};
-      if (d == Drive::failed)
-        explain_fault();
-      else
-        on_blocked();
-      if (failed()) {
-        active_ = nullptr;
-        disown();
-        return error();
-      }
-      idle(patience, true);
-    }
-    blocked_since_ = {};
-    complete();
-    disown();
-    return {};
-  }
-  TUTTI_ASSIGN(seq, enqueue(bound, args, {}));
-  return wait(seq);
 }
 
 Status EngineImpl::wait(uint64_t seq) {
@@ -212,10 +177,35 @@ Status EngineImpl::wait(uint64_t seq) {
     if (moved)
       patience = {};
     else if (completed() < seq)
-      idle(patience, false);
+      idle(patience);
   }
   waiters_.fetch_sub(1, std::memory_order_relaxed);
   if (completed() >= seq) return {};
+  return stopped();
+}
+
+bool EngineImpl::quiesce() {
+  const Deadline patience = Deadline::in(kQuiesceTime);
+  while (!quiesced_.load(std::memory_order_acquire)) {
+    if (own()) { // never given back
+      if (active_ && active_->store_fence) store_fence();
+      active_ = nullptr;
+      if (transport_->has_net()) transport_->net()->close();
+      quiesced_.store(true, std::memory_order_release);
+      return true;
+    }
+    if (patience.expired()) {
+      log::warn(log::Subsys::coll, "a thread still runs {} after {} s, its buffers may be in use", activity(),
+                std::chrono::duration_cast<std::chrono::seconds>(kQuiesceTime).count());
+      return false;
+    }
+    std::this_thread::sleep_for(kShortNap);
+  }
+  return true;
+}
+
+Status EngineImpl::stopped() {
+  (void)quiesce(); // says so when it cannot be
   return error();
 }
 
@@ -227,7 +217,7 @@ bool EngineImpl::progress() {
 }
 
 // Between two rounds without progress: yield, now and then drive others, sleep when it takes long.
-void EngineImpl::idle(Idle &state, bool owned) {
+void EngineImpl::idle(Idle &state) {
   state.rounds++;
   if (state.rounds % 4 == 0 && driver::drive_another(this)) return;
   const auto now = Clock::now();
@@ -239,9 +229,9 @@ void EngineImpl::idle(Idle &state, bool owned) {
   }
   const Nanos nap = now - state.since < 20 * kYieldTime ? Nanos(kShortNap) : Nanos(kLongNap);
   int fd = -1;
-  if (transport_->has_net() && (owned || own())) {
+  if (transport_->has_net() && own()) {
     if (active_ && active_->has_net) fd = transport_->net()->wait_fd();
-    if (!owned) disown();
+    disown();
   }
   if (fd == NetPort::kEventsWaiting) return;
   if (fd < 0) return std::this_thread::sleep_for(nap);

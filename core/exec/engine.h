@@ -82,12 +82,15 @@ public:
   // Appends an operation; it starts when all before it and `after` (other engines' points; copied) have completed. Returns its
   // sequence number. A full queue makes the caller drive progress. [one thread at a time]
   virtual Result<uint64_t> enqueue(const Bound *bound, const OpArgs &args, std::span<const Dependency> after = {}) = 0;
-  // Enqueue and wait in one, without the queue when nothing is pending.
-  virtual Status run(const Bound *bound, const OpArgs &args) = 0;
+  Status run(const Bound *bound, const OpArgs &args) { // enqueue() and wait()
+    TUTTI_ASSIGN(seq, enqueue(bound, args));
+    return wait(seq);
+  }
 
   uint64_t completed() const { return completed_.load(std::memory_order_acquire); }
   uint64_t enqueued() const { return enqueued_; }
-  // Drives this engine, and every now and then all others of the process, until seq has completed or the engine failed.
+  // Drives this engine, and every now and then all others of the process, until seq has completed or the engine failed. An
+  // error comes after quiesce().
   virtual Status wait(uint64_t seq) = 0;
   // One bounded round of progress; true when something moved. [any thread; returns at once when another drives]
   virtual bool progress() = 0;
@@ -96,6 +99,10 @@ public:
   virtual void fail(const Error &error) = 0;
   virtual Status error() const = 0; // ok while alive
   bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // After fail(): ends the run for good and closes the network's endpoints, so that on return no thread of this process and no
+  // device touches the buffers of operations. False when a thread did not let go within a few seconds. [any thread, not from
+  // a handler of the bootstrap]
+  virtual bool quiesce() = 0;
   // What this rank does now, for other ranks' diagnoses and `tutti ras`: "all_reduce #12 (...), waits for rank 3 (recv, slice 2
   // of 9)".
   virtual std::string activity() const = 0; // [any thread]

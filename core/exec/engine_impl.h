@@ -16,6 +16,15 @@ constexpr uint32_t kQueue = 128; // operations enqueued and not complete
 constexpr uint32_t kRecent = 32; // calls remembered for diagnoses
 constexpr size_t kMostNamed = 8; // ranks asked and named in one error
 
+// Orders stores past the caches before what other threads learn next.
+inline void store_fence() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_sfence();
+#else
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
 class EngineImpl final : public Engine {
 public:
   EngineImpl(Bootstrap &bootstrap, std::shared_ptr<const Config> config);
@@ -31,10 +40,10 @@ public:
   void release(const Bound *bound) override;
   void skip(const CallInfo &call) override;
   Result<uint64_t> enqueue(const Bound *bound, const OpArgs &args, std::span<const Dependency> after) override;
-  Status run(const Bound *bound, const OpArgs &args) override;
   Status wait(uint64_t seq) override;
   bool progress() override;
   void fail(const Error &error) override;
+  bool quiesce() override;
   Status error() const override;
   std::string activity() const override;
   Usage usage() const override { return {transport_->budget().used(), transport_->fds()}; }
@@ -74,7 +83,10 @@ private:
     return owner_.load(std::memory_order_relaxed) == 0 &&
            owner_.compare_exchange_strong(free, 1, std::memory_order_acquire, std::memory_order_relaxed);
   }
-  void disown() { owner_.store(0, std::memory_order_release); }
+  void disown() {
+    if (active_ && active_->store_fence) store_fence(); // the next owner's fence does not order what this thread has stored
+    owner_.store(0, std::memory_order_release);
+  }
 
   static void copy_tables(Queued &queued);
 
@@ -82,6 +94,8 @@ private:
   Status check_args(const Bound &bound, const OpArgs &args) const;
   void start(Bound &bound, const OpArgs &args, uint64_t seq);
   void place(Bound &bound, const OpArgs &args);
+  // Once per batch of messages, so that an error can be returned soon after fail().
+  bool stop_requested() const { return failed_.load(std::memory_order_relaxed); }
   Drive drive(uint32_t polls);
   Drive run_plan(Bound &bound, uint32_t polls);
   Drive run_single(Bound &bound, uint32_t polls);
@@ -93,7 +107,8 @@ private:
   bool dependencies_met(const Queued &op) const;
 
   // engine.cc: waiting
-  void idle(Idle &state, bool owned);
+  void idle(Idle &state);
+  Status stopped(); // the error, once nothing touches buffers any more
   void on_blocked();
   void remember(const CallInfo &call, const Bound *bound, uint64_t seq, uint32_t signature);
   void die(Error error); // fail() and tell all ranks
@@ -129,7 +144,7 @@ private:
   bool read_recent(const Recent &recent, CallInfo *call, uint32_t *signature, uint64_t *seq) const;
 
   // ---- touched by every operation
-  alignas(64) std::atomic<uint32_t> owner_{0};
+  alignas(64) std::atomic<uint32_t> owner_{0}; // stays 1 once quiesced_
   std::atomic<uint32_t> waiters_{0};
   std::atomic<uint64_t> tail_{0}; // enqueued_, for other threads
   Bound *active_ = nullptr;       // below: the owner's
@@ -141,7 +156,6 @@ private:
   Clock::time_point blocked_since_{}, looked_{}, inquired_{}, answer_until_{};
   std::vector<Question> questions_;
   Frame frame_;
-  BufferShape shape_[2];
 
   // ---- the rest
   Bootstrap &bootstrap_;
@@ -154,6 +168,7 @@ private:
   std::unique_ptr<Queued[]> queue_;
   std::array<Recent, kRecent> recent_;
   std::atomic<uint64_t> started_{0};
+  std::atomic<bool> quiesced_{false};
   mutable std::mutex mutex_; // guards error_ to skipped_count_, and a Recent's bound against release()
   Status error_;
   std::array<WaitFor, kMostNamed> waits_{}; // whom the operation waits for, as last noted

@@ -18,13 +18,6 @@ inline void cpu_pause() {
   asm volatile("yield");
 #endif
 }
-inline void store_fence() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_sfence();
-#else
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-#endif
-}
 
 uint64_t largest_chunk(const BufferShape &s, uint32_t pieces, uint32_t groups) {
   uint64_t block = s.blocks ? s.block_bytes : 0;
@@ -130,6 +123,8 @@ EngineImpl::Drive EngineImpl::run_single(Bound &b, uint32_t polls) {
   const auto slices = static_cast<uint32_t>(slices_);
   uint32_t idle_polls = 0;
   while (lane.slice < slices) {
+    if (stop_requested()) [[unlikely]]
+      return Drive::blocked;
     for (const BoundStep *s = first + lane.pc; s < end; ++s) {
       while (lane.iter < s->repeat) {
         const int r = s->handler(lane, *s, frame_);
@@ -191,7 +186,7 @@ int EngineImpl::advance(Bound &b, Lane &lane) {
 
 EngineImpl::Drive EngineImpl::run_lanes(Bound &b, uint32_t polls) {
   uint32_t idle_polls = 0;
-  while (left_) {
+  while (left_ && !stop_requested()) {
     bool any = false;
     for (Lane &lane : b.lanes) {
       if (lane.finished) continue;
@@ -207,7 +202,7 @@ EngineImpl::Drive EngineImpl::run_lanes(Bound &b, uint32_t polls) {
     if (++idle_polls > polls) return Drive::blocked;
     if (idle_polls > kEagerPolls) cpu_pause();
   }
-  return Drive::done;
+  return left_ ? Drive::blocked : Drive::done;
 }
 
 EngineImpl::Drive EngineImpl::run_plan(Bound &b, uint32_t polls) {
@@ -218,7 +213,8 @@ EngineImpl::Drive EngineImpl::drive(uint32_t polls) {
   Bound &b = *active_;
   if (!b.has_net) return slices_ ? run_plan(b, polls) : Drive::done;
   NetPort &net = *transport_->net();
-  for (uint32_t round = 0; round <= polls / kPollsPerNetRound; round++) { // the device moves only when asked
+  for (uint32_t round = 0; round <= polls / kPollsPerNetRound && !stop_requested();
+       round++) { // the device moves only when asked
     moved_ |= net.progress();
     if (!draining_) {
       const Drive d = slices_ ? run_plan(b, 0) : Drive::done;
@@ -265,7 +261,7 @@ bool EngineImpl::drive_round(uint32_t polls) {
     }
     if (d == Drive::failed)
       explain_fault();
-    else if (!moved_)
+    else if (!moved_ && !failed())
       on_blocked();
     return any;
   }

@@ -7,6 +7,8 @@ namespace tutti {
 namespace {
 
 constexpr uint32_t kBatch = 32; // completions per look
+// A peer that fails says why over the control channel and then closes its links: the reason should come first.
+constexpr auto kReasonTime = std::chrono::milliseconds(500);
 
 uint64_t message_tag(const RingCold &r) {
   return uint64_t(r.conn) << 32 | r.geometry.slot_bytes;
@@ -77,8 +79,10 @@ void NetPort::fault(int peer, tutti_status status, std::string_view doing) {
   Error e = s.ok() ? Error{} : s.error();
   e.peer = peer;
   e.endpoint = describe(peer);
-  if (status == TUTTI_ERR_REMOTE) e.code = Code::remote;
-  transport_.report(e);
+  if (status != TUTTI_ERR_REMOTE) return transport_.report(e);
+  e.code = Code::remote;
+  late_ = std::move(e);
+  late_until_ = Clock::now() + kReasonTime;
 }
 
 Status NetPort::prepare(RingCold &ring) {
@@ -166,6 +170,7 @@ bool NetPort::connect(RingCold &ring) {
 }
 
 bool NetPort::progress() {
+  if (late_ && Clock::now() >= late_until_) transport_.report(*std::exchange(late_, std::nullopt));
   if (broken_) return false;
   bool moved = false;
   if (asked_.load(std::memory_order_relaxed)) {

@@ -5,8 +5,10 @@
 // buffers of one call above, then straight from and to user memory where the plan's liveness allows it. The payload is plain
 // bytes whatever the protocol: a net slot is looked at only after its completion.
 #pragma once
+#include "base/time.h"
 #include "transport/transport.h"
 #include <array>
+#include <optional>
 
 namespace tutti {
 
@@ -86,6 +88,8 @@ private:
   tutti_net_ctx *ctx_ = nullptr;
   uint64_t sends_pending_ = 0;
   bool broken_ = false;
+  std::optional<Error> late_; // a link that the peer closed, reported at late_until_ unless the peer said why before
+  Clock::time_point late_until_{};
   std::atomic<uint64_t> open_{0};
   std::vector<std::unique_ptr<NetLink>> links_;
   std::vector<NetLink *> opening_, backlog_; // waiting for accept or ready; with messages that the device has not taken

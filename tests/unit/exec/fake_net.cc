@@ -17,7 +17,7 @@ struct tutti_net_mr {
 
 namespace {
 
-std::atomic<uint64_t> moved{0}, violations{0};
+std::atomic<uint64_t> moved{0}, violations{0}, endpoints{0};
 
 void violation(const char *what) {
   if (violations++ < 5) std::fprintf(stderr, "fake net: %s\n", what);
@@ -148,12 +148,14 @@ tutti_status connect_to(tutti_net_ctx *ctx, const void *addr, uint32_t, tutti_ne
   std::lock_guard inner(pipe->mutex);
   pipe->connected = true;
   ctx->eps.push_back(*out = new tutti_net_ep{ctx, true, pipe, {}});
+  endpoints++;
   return TUTTI_OK;
 }
 tutti_status accept_from(tutti_net_listener *l, tutti_net_ep **out) noexcept {
   std::lock_guard lock(l->pipe->mutex);
   if (!l->pipe->connected) return TUTTI_AGAIN;
   l->ctx->eps.push_back(*out = new tutti_net_ep{l->ctx, false, l->pipe, {}});
+  endpoints++;
   return TUTTI_OK;
 }
 tutti_status ep_ready(tutti_net_ep *) noexcept {
@@ -170,6 +172,7 @@ void ep_destroy(tutti_net_ep *ep) noexcept {
     std::lock_guard lock(ep->pipe->mutex);
     ep->pipe->ended |= !ep->sending;
   }
+  endpoints--;
   delete ep;
 }
 void listener_destroy(tutti_net_listener *l) noexcept {
@@ -248,6 +251,9 @@ Iface<tutti_net_v1> fake_net() {
 }
 uint64_t fake_net_messages() {
   return moved;
+}
+uint64_t fake_net_endpoints() {
+  return endpoints;
 }
 uint64_t fake_net_violations() {
   return violations;

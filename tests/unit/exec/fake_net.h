@@ -7,6 +7,7 @@ namespace tutti::test {
 
 Iface<tutti_net_v1> fake_net();
 uint64_t fake_net_messages();   // moved so far
+uint64_t fake_net_endpoints();  // that are open
 uint64_t fake_net_violations(); // of net.h, by the core; the first ones are printed
 
 } // namespace tutti::test
