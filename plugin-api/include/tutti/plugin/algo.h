@@ -10,17 +10,17 @@ enum {
   TUTTI_REQ_NONUNIFORM = 1u << 0,  /* blocks differ in size and a rank knows only those of its own IN and OUT: no relaying */
   TUTTI_REQ_MANY_SLICES = 1u << 1, /* chunks will be longer than a slice: separate send and receive lanes pay */
   TUTTI_REQ_IN_PLACE = 1u << 2,    /* IN and OUT are the same memory where the collective allows it */
-  TUTTI_REQ_MULTICAST = 1u << 3    /* all ranks share memory: MULTICAST links may be used */
+  TUTTI_REQ_MULTICAST = 1u << 3    /* all ranks share memory: MULTICAST links may be used. Set in no job in 0.1 */
 };
 
-/* What was searched for one channel. Passed as an array of channel_stride-byte elements. */
+/* What was searched for one channel: in 0.1 the ring only. Passed as an array of channel_stride-byte elements. */
 typedef struct tutti_channel {
   const int32_t *order;         /* nranks entries: the ring, each rank once; the same on all ranks */
-  const int32_t *tree_children; /* tree_nchildren entries */
-  uint32_t tree_nchildren;
-  int32_t tree_parent; /* -1 = root of the tree, or no tree was searched */
-  int32_t head;        /* the rank that talks to the in-network reduction for this rank's host, -1 = none */
-  int32_t rail;        /* -1 = none */
+  const int32_t *tree_children; /* tree_nchildren entries; NULL when there are none, and always in 0.1 */
+  uint32_t tree_nchildren;      /* 0 in 0.1 */
+  int32_t tree_parent;          /* -1 = root of the tree, or no tree was searched; -1 in 0.1 */
+  int32_t head;                 /* the rank that talks to the in-network reduction for this rank's host, -1 = none; -1 in 0.1 */
+  int32_t rail;                 /* -1 = none; -1 in 0.1 */
 } tutti_channel;
 
 /* In-struct. All pointers are borrowed for the call. */
@@ -31,7 +31,7 @@ typedef struct tutti_algo_request {
   int32_t root;         /* -1 for collectives without one */
   uint32_t channels;    /* >= 1; the plan may use fewer, by fewer groups */
   uint32_t flags;       /* TUTTI_REQ_* */
-  uint32_t max_lanes;   /* 0 = no limit */
+  uint32_t max_lanes;   /* 0 = no limit, as always in 0.1; else fewer channels, and fewer lanes for each, must do */
   uint32_t node_count;
   uint32_t channel_stride;
   const int32_t *node_of_rank;  /* nranks entries, 0 .. node_count - 1 */
@@ -46,8 +46,8 @@ typedef struct tutti_algo_v1 {
   tutti_status (*supports)(void *plugin, const tutti_algo_request *req) TUTTI_NOEXCEPT;
   /* A pure function of *req: no I/O, no clock, no state; the checker calls it for every rank in one process. [any] */
   tutti_status (*plan)(void *plugin, const tutti_algo_request *req, const tutti_plan_builder *out) TUTTI_NOEXCEPT;
-  /* Optional (NULL): the core derives both from the plan. rounds: messages that must follow one another for one slice;
-   * bytes_per_byte: bytes this rank sends for each byte of its larger buffer. [any] */
+  /* Optional (NULL). Not called in 0.1: the tuner decides without it. rounds: messages that must follow one another for one
+   * slice; bytes_per_byte: bytes this rank sends for each byte of its larger buffer. [any] */
   tutti_status (*estimate)(void *plugin, const tutti_algo_request *req, double *rounds, double *bytes_per_byte) TUTTI_NOEXCEPT;
 } tutti_algo_v1;
 

@@ -14,7 +14,8 @@ typedef struct tutti_host_diag_v1 {
   uint32_t reserved0;
   /* 1 when a line of this level would be written: ask before formatting anything costly. [any] */
   int32_t (*log_enabled)(const tutti_host *host, tutti_log_level level) TUTTI_NOEXCEPT;
-  /* One line without newline; the core adds the plugin's name, the rank and the time. [any] */
+  /* One line without newline, at most 1000 bytes of it; the core adds the plugin's name, the rank and the time. Of more than
+   * 100 lines in a second the rest is dropped, and one line says so. [any] */
   void (*log)(const tutti_host *host, tutti_log_level level, const char *text) TUTTI_NOEXCEPT;
   /* Attach the reason to the error that this thread is about to return (kept per thread). [any] */
   void (*set_error)(const tutti_host *host, tutti_status code, const char *text) TUTTI_NOEXCEPT;
@@ -57,10 +58,12 @@ typedef struct tutti_host_watch_v1 {
   uint32_t struct_size;
   uint32_t reserved0;
   /* Calls fn(arg, ready) on the core's service thread while `fd` is ready for what `events` asks (level-triggered). fn
-   * must not block. One watch per fd. [any] */
+   * must not block. INVALID: the descriptor, events or fn cannot be, or the descriptor is watched already (one watch per
+   * fd); SYSTEM: the system cannot watch it, as it cannot regular files. [any] */
   tutti_status (*add)(const tutti_host *host, int32_t fd, uint32_t events, void (*fn)(void *arg, uint32_t ready),
                       void *arg) TUTTI_NOEXCEPT;
-  /* On return fn is not running and never runs again. Not from inside fn. [any] */
+  /* On return fn is not running and never runs again; a descriptor that is not watched is left alone. Before the descriptor is
+   * closed, and not from inside fn. [any] */
   void (*remove)(const tutti_host *host, int32_t fd) TUTTI_NOEXCEPT;
 } tutti_host_watch_v1;
 

@@ -3,13 +3,31 @@
  * A context (ctx) is one device opened for one communicator. Everything made from a context is used by one thread at a
  * time, so a plugin needs no lock inside a context. Two contexts may be used at the same time by two threads.
  *
- * Messages. An endpoint (ep) carries messages from one connecting side to one accepting side, or both ways when the device
- * says DUPLEX. The k-th message sent pairs with the k-th buffer posted for receiving. A send may be posted before its
+ * Connecting. connect() gives an endpoint (ep) at once; accept() gives one when a peer is there. Until ep_ready() has returned
+ * TUTTI_OK the core calls accept() and ep_ready() over and over, and progress() between them, on both sides in no particular
+ * order; the plugin may advance its handshake in any of the three. The core does not sleep on event_fd() meanwhile, and posts
+ * nothing on an endpoint that is not ready. One end may be ready long before the other: a post may not depend on the peer's
+ * being ready. The core bounds the wait; a plugin need not, but should fail as soon as it knows. An accepted endpoint
+ * outlives its listener, which the core destroys as soon as accept() has returned TUTTI_OK.
+ *
+ * Messages. An endpoint carries messages from the connecting side to the accepting side, or both ways when the device says
+ * DUPLEX. The k-th message sent pairs with the k-th buffer posted for receiving. A send may be posted before its
  * receive: the plugin holds it back or buffers it within fixed bounds, without blocking. A buffer may be longer than its
  * message. A longer message completes with TUTTI_ERR_TRUNCATED; the endpoint is then unusable but for ep_destroy().
  *
- * Completion. Every posted send or recv call that returned TUTTI_OK is reported by progress() exactly once, with its cookie,
- * in any order between calls. A buffer belongs to the plugin from the post until its completion has been reported. */
+ * Posting. The bufs array of a call is the caller's again when the call returns; the plugin copies what it needs. What the
+ * bufs point to belongs to the plugin from the post until its completion has been reported. A plugin takes at least
+ * max_inflight calls per endpoint and direction, and at most 4096 more; beyond what it takes it returns TUTTI_AGAIN. The core
+ * does not count: it posts until it is told TUTTI_AGAIN, and posts the same call again after progress().
+ *
+ * Completion. Every send, recv and flush call that returned TUTTI_OK is reported by progress() exactly once, with its cookie,
+ * in any order between calls. That of a send says that its buffers may be used again, not that the message has arrived.
+ *
+ * The end. ep_destroy() tells the peer in band. Posts of the peer that this leaves without a counterpart, and later ones, fail
+ * with TUTTI_ERR_REMOTE: a recv completes so, a send call returns or completes so, within 5 s during which the peer calls
+ * progress(). The plugin reports a peer process that died in the same way and time, as its kernel or device closes its
+ * endpoints. A host or a link that went silent is found as fast as the device can: the core's control plane looks for that by
+ * itself (socket.dead_after). Other endpoints of the context are not disturbed. */
 #ifndef TUTTI_PLUGIN_NET_H
 #define TUTTI_PLUGIN_NET_H
 #include "base.h"
@@ -37,10 +55,10 @@ typedef struct tutti_net_dev {
   char name[64];              /* "eth0", "mlx5_0:1"; unique within the plugin */
   char pci[64];               /* sysfs path, "" when unknown or virtual */
   uint64_t guid;              /* equal for devices that share one physical port; 0 = unknown */
-  uint64_t max_message_bytes; /* of one buffer */
+  uint64_t max_message_bytes; /* of one buffer; >= 65536 */
   uint32_t speed_mbps;        /* 0 = unknown */
   uint32_t latency_ns;        /* one way, small message; 0 = unknown */
-  uint32_t max_inflight;      /* calls posted and not completed, per endpoint and direction; >= 8 */
+  uint32_t max_inflight;      /* calls posted and not completed that are taken, per endpoint and direction; >= 8 */
   uint32_t max_batch;         /* buffers of one send() or recv() call; >= 2 */
   uint32_t flags;             /* TUTTI_NET_* */
   int32_t numa_node;          /* -1 = unknown */
@@ -62,7 +80,9 @@ typedef struct tutti_net_buf {
   void *addr;
   uint64_t bytes;   /* 0 is allowed and still is a message */
   tutti_net_mr *mr; /* of a region that holds [addr, addr + bytes), or NULL where allowed */
-  uint64_t tag;     /* equal on both ends; devices that reorder match by it, others may ignore it */
+  uint64_t tag;     /* equal on both ends, and different from that of every other message of this endpoint and direction
+                       that is outstanding on either side: the core counts messages. Devices that reorder may match by it,
+                       others ignore it. Messages pair by order all the same */
 } tutti_net_buf;
 
 /* Array element: frozen. */
@@ -83,42 +103,52 @@ typedef struct tutti_net_v1 {
   tutti_status (*device_info)(void *plugin, uint32_t dev, tutti_net_dev *out) TUTTI_NOEXCEPT; /* [setup] */
   tutti_status (*ctx_create)(void *plugin, uint32_t dev, const tutti_net_ctx_config *config,
                              tutti_net_ctx **out) TUTTI_NOEXCEPT; /* [setup] */
-  /* Endpoints, listeners and registrations of the context must be gone. [setup] */
+  /* The core has destroyed endpoints, listeners and registrations of the context before. [setup] */
   void (*ctx_destroy)(tutti_net_ctx *ctx) TUTTI_NOEXCEPT;
-  /* connection: nothing blocks; an endpoint exists at once and becomes ready later */
-  /* Writes at most TUTTI_NET_ADDR_BYTES bytes of address. It reaches the peer over the core's authenticated channel and may
-   * hold a secret: a listener must refuse whoever does not know it. A listener accepts one endpoint. [progress] */
+  /* connection: nothing waits for the peer; an endpoint exists at once and becomes ready later */
+  /* *addr_bytes in: room at addr, at least TUTTI_NET_ADDR_BYTES; out: bytes of address written, 1 to TUTTI_NET_ADDR_BYTES. The
+   * address reaches the peer over the core's authenticated channel and may hold a secret: a listener must refuse whoever does
+   * not know it. A listener accepts one endpoint; from then on accept() returns TUTTI_AGAIN or an error. [control] */
   tutti_status (*listen)(tutti_net_ctx *ctx, void *addr, uint32_t *addr_bytes, tutti_net_listener **out) TUTTI_NOEXCEPT;
   tutti_status (*connect)(tutti_net_ctx *ctx, const void *addr, uint32_t addr_bytes,
-                          tutti_net_ep **out) TUTTI_NOEXCEPT; /* [progress] */
-  /* TUTTI_AGAIN: nobody yet. Strangers are refused inside and never reported as errors. [progress] */
+                          tutti_net_ep **out) TUTTI_NOEXCEPT; /* addr is borrowed. [control] */
+  /* TUTTI_AGAIN, at once: nobody yet. Strangers are refused inside, never reported as errors, and cannot keep the peer out by
+   * being silent or many. [control] */
   tutti_status (*accept)(tutti_net_listener *listener, tutti_net_ep **out) TUTTI_NOEXCEPT;
-  /* TUTTI_AGAIN: still connecting. Any error is final. [progress] */
+  /* TUTTI_AGAIN, at once: still connecting. Any error is final. TUTTI_OK for as long as the endpoint works. [control] */
   tutti_status (*ep_ready)(tutti_net_ep *ep) TUTTI_NOEXCEPT;
-  /* Text for messages: "10.0.0.1:4711 -> 10.0.0.2:9 (eth0)"; at most cap bytes with the NUL. [progress] */
+  /* Text for messages: "10.0.0.1:4711 -> 10.0.0.2:9 (eth0)"; at most cap bytes with the NUL. [control] */
   tutti_status (*ep_describe)(tutti_net_ep *ep, char *text, uint32_t cap) TUTTI_NOEXCEPT;
   /* On return no posted buffer is touched again; what was outstanding is reported once as TUTTI_ERR_CANCELLED by the next
-   * progress(). Allowed in every state; never waits for the peer. [progress] */
+   * progress(), or as TUTTI_OK where it was done before. Allowed in every state of the endpoint; never waits for the peer.
+   * [control] */
   void (*ep_destroy)(tutti_net_ep *ep) TUTTI_NOEXCEPT;
-  void (*listener_destroy)(tutti_net_listener *listener) TUTTI_NOEXCEPT; /* [progress] */
+  /* Before or after accept(). [control] */
+  void (*listener_destroy)(tutti_net_listener *listener) TUTTI_NOEXCEPT;
   /* memory */
-  /* No caching in the plugin: the core keeps one cache per context. [progress] */
+  /* No caching in the plugin: the core keeps what it registered for as long as it wants it. Regions may overlap. [control] */
   tutti_status (*mr_register)(tutti_net_ctx *ctx, const tutti_region *region, tutti_net_mr **out) TUTTI_NOEXCEPT;
-  void (*mr_release)(tutti_net_mr *mr) TUTTI_NOEXCEPT; /* [progress] */
+  /* Never while a post that names it is outstanding: its completion has been reported before. [control] */
+  void (*mr_release)(tutti_net_mr *mr) TUTTI_NOEXCEPT;
   /* data */
-  /* n messages in one call, all or nothing; one completion. TUTTI_AGAIN: the queue is full, nothing was posted. [progress] */
+  /* n messages in one call, 1 to max_batch, all or nothing; one completion. TUTTI_AGAIN: the queue is full, nothing was posted.
+   * An error: nothing was posted, and the endpoint is unusable but for ep_destroy(). [progress] */
   tutti_status (*send)(tutti_net_ep *ep, const tutti_net_buf *bufs, uint32_t n, uint64_t cookie) TUTTI_NOEXCEPT;
   /* n buffers for the next n messages; one completion after all of them. received (n entries, may be NULL) gets the bytes
-   * of each; it stays the caller's and must live until the completion. [progress] */
+   * of each; it stays the caller's and must live until the completion. Results as those of send(). [progress] */
   tutti_status (*recv)(tutti_net_ep *ep, const tutti_net_buf *bufs, uint32_t n, uint64_t *received,
                        uint64_t cookie) TUTTI_NOEXCEPT;
-  /* After its completion what was received into device memory is visible to the device. NULL unless NEEDS_FLUSH. [progress] */
+  /* bufs of receives that have completed. After its completion what they received into device memory is visible to the device.
+   * Reported by progress() with its cookie, bytes as posted; up to max_inflight of them per endpoint beside the receives, then
+   * TUTTI_AGAIN. NULL unless NEEDS_FLUSH; not called in 0.1, whose core knows no device memory. [progress] */
   tutti_status (*flush)(tutti_net_ep *ep, const tutti_net_buf *bufs, uint32_t n, uint64_t cookie) TUTTI_NOEXCEPT;
   /* Drives the device and collects up to `cap` completions; returns how many, or a negative status when the whole context is
    * broken. [progress] */
   int32_t (*progress)(tutti_net_ctx *ctx, tutti_net_completion *out, uint32_t cap) TUTTI_NOEXCEPT;
-  /* Optional (NULL): a descriptor to sleep on, readable when progress() has something to do. arm() returns TUTTI_AGAIN when
-   * there already is. The descriptor is owned by the context. [progress] */
+  /* Optional, both or neither (NULL): a descriptor to sleep on, readable when progress() has something to do. The core asks
+   * for it as often as it wants, calls arm(), and sleeps when that returns TUTTI_OK; TUTTI_AGAIN: there already is something
+   * to do. One arm() holds for one sleep. The descriptor is owned by the context, and always the same. event_fd is [control],
+   * arm is [progress]. */
   tutti_status (*event_fd)(tutti_net_ctx *ctx, int32_t *fd) TUTTI_NOEXCEPT;
   tutti_status (*arm)(tutti_net_ctx *ctx) TUTTI_NOEXCEPT;
 } tutti_net_v1;

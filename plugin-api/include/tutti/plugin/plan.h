@@ -61,8 +61,11 @@ typedef struct tutti_step {
 } tutti_step;
 
 enum {
-  TUTTI_LINK_REDUCING = 1u << 0, /* a collnet group: what all members send comes back reduced; peer is the group's index */
-  TUTTI_LINK_MULTICAST = 1u << 1 /* one send, every other member of the communicator's host reads it; peer is the sender */
+  /* A collnet group: what all members send comes back reduced; peer is the group's index. Refused in 0.1. */
+  TUTTI_LINK_REDUCING = 1u << 0,
+  /* One send, every other member of the communicator's host reads it; peer is the sender. Refused without
+   * TUTTI_REQ_MULTICAST. */
+  TUTTI_LINK_MULTICAST = 1u << 1
 };
 /* One FIFO to or from a peer. `conn` tells several between the same two ranks apart; use the channel's number for them, and
  * channels * k + channel when an algorithm needs more than one per channel. Array element: frozen. */

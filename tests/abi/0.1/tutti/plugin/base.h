@@ -11,6 +11,9 @@
  *                  [progress]  one thread at a time per context, though not always the same one; never blocks, never
  *                              allocates in steady state, never logs above DEBUG, but for one WARN per process about
  *                              strangers that it refused
+ *                  [control]   the thread rule of [progress], between [progress] calls of the same context; may allocate and
+ *                              may call into drivers: at most 1 s, and never waiting for a peer. Logs as [progress]
+ *   logging      every plugin may write 100 lines in a second; the core drops the rest and says so in one line.
  *   errors       a negative tutti_status; whoever first decides that something is an error calls set_error() of
  *                tutti.host.diag/1 once, with the reason, before it returns.
  *   strings      UTF-8, NUL-terminated. */

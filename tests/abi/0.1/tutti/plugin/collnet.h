@@ -46,13 +46,14 @@ typedef struct tutti_collnet_v0 {
   uint32_t struct_size;
   uint32_t reserved0;
   const char *name;
+  /* As listen() of tutti.net/1. [control] */
   tutti_status (*listen)(tutti_net_ctx *ctx, void *addr, uint32_t *addr_bytes, tutti_net_listener **out) TUTTI_NOEXCEPT;
-  /* addrs: nmembers addresses, addr_stride bytes apart, in member order. Returns at once. [progress] */
+  /* addrs: nmembers addresses, addr_stride bytes apart, in member order. Waits for nobody. [control] */
   tutti_status (*group_create)(tutti_net_listener *listener, const void *addrs, uint32_t addr_stride, int32_t nmembers,
                                int32_t member, const tutti_collnet_config *config, tutti_collnet_group **out) TUTTI_NOEXCEPT;
-  /* TUTTI_AGAIN until all members are in; then caps are filled. Refusals say who holds what was asked for. [progress] */
+  /* TUTTI_AGAIN until all members are in; then caps are filled. Refusals say who holds what was asked for. [control] */
   tutti_status (*group_ready)(tutti_collnet_group *group, tutti_collnet_caps *caps) TUTTI_NOEXCEPT;
-  void (*group_destroy)(tutti_collnet_group *group) TUTTI_NOEXCEPT; /* bounded, never waits for members. [progress] */
+  void (*group_destroy)(tutti_collnet_group *group) TUTTI_NOEXCEPT; /* never waits for members. [control] */
   /* Same order on all members. TUTTI_AGAIN: quota full. Completes through progress() of tutti.net/1. [progress] */
   tutti_status (*post)(tutti_collnet_group *group, const tutti_collnet_op *op, uint64_t cookie) TUTTI_NOEXCEPT;
 } tutti_collnet_v0;
