@@ -149,10 +149,14 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::join(const tuttiUniqueId &id, int 
 
 namespace {
 
-tutti_status watch_add(const tutti_host *, int32_t fd, uint32_t events, void (*fn)(void *, uint32_t),
+tutti_status watch_add(const tutti_host *host, int32_t fd, uint32_t events, void (*fn)(void *, uint32_t),
                        void *arg) TUTTI_NOEXCEPT {
   const Status s = service_watch(fd, events, fn, arg);
-  return s.ok() ? TUTTI_OK : s.code() == Code::system ? TUTTI_ERR_SYSTEM : TUTTI_ERR_INVALID;
+  if (s.ok()) return TUTTI_OK;
+  const tutti_status status = s.code() == Code::system ? TUTTI_ERR_SYSTEM : TUTTI_ERR_INVALID;
+  if (const void *diag = host->get_iface(host, TUTTI_HOST_DIAG))
+    static_cast<const tutti_host_diag_v1 *>(diag)->set_error(host, status, s.error().line().c_str());
+  return status;
 }
 
 void watch_remove(const tutti_host *, int32_t fd) TUTTI_NOEXCEPT {

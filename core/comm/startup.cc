@@ -15,22 +15,11 @@ namespace {
 
 using log::Subsys;
 
-// tutti.host.watch/1 on the bootstrap's service thread.
-tutti_status add_watch(const tutti_host *, int32_t fd, uint32_t events, void (*fn)(void *, uint32_t), void *arg) noexcept {
-  const Status s = service_watch(fd, events, fn, arg);
-  if (!s.ok()) log::warn(Subsys::plugin, "cannot watch descriptor {}: {}", fd, s.error().line());
-  return s.ok() ? TUTTI_OK : TUTTI_ERR_SYSTEM;
-}
-void remove_watch(const tutti_host *, int32_t fd) noexcept {
-  service_unwatch(fd);
-}
-constexpr tutti_host_watch_v1 kWatch{sizeof(tutti_host_watch_v1), 0, add_watch, remove_watch};
-
 Result<Process> start() {
   TUTTI_ASSIGN(config, Config::process());
   provide_host_service(TUTTI_HOST_REDUCE, host_reduce_service());
   provide_host_service(TUTTI_HOST_PLAN, host_plan_service());
-  provide_host_service(TUTTI_HOST_WATCH, &kWatch);
+  provide_host_service(TUTTI_HOST_WATCH, host_watch_service());
   TUTTI_ASSIGN(registry, Registry::process());
   Process p{config, registry};
   log::info(Subsys::init, "tutti {}.{}.{}, plugin ABI {}.{}, kernels {}", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH,

@@ -86,18 +86,28 @@ TEST_CASE("the service watches a descriptor until it is told not to") {
   static std::atomic<int> calls;
   calls = 0;
   const auto *table = host_watch_service();
+  static std::string reason;
+  static const tutti_host_diag_v1 diag{sizeof diag, 0, nullptr, nullptr,
+                                       [](const tutti_host *, tutti_status, const char *text) noexcept { reason = text; }};
+  tutti_host host{};
+  host.get_iface = [](const tutti_host *, const char *id) noexcept -> const void * {
+    return std::string_view(id) == TUTTI_HOST_DIAG ? &diag : nullptr;
+  };
   const auto fn = [](void *arg, uint32_t ready) {
     char byte;
     if ((ready & TUTTI_WATCH_READ) && read(*static_cast<int *>(arg), &byte, 1) == 1) calls++;
   };
-  REQUIRE(table->add(nullptr, in.get(), TUTTI_WATCH_READ, fn, &p[0]) == TUTTI_OK);
-  CHECK(table->add(nullptr, in.get(), TUTTI_WATCH_READ, fn, &p[0]) != TUTTI_OK);
+  REQUIRE(table->add(&host, in.get(), TUTTI_WATCH_READ, fn, &p[0]) == TUTTI_OK);
+  CHECK(table->add(&host, in.get(), TUTTI_WATCH_READ, fn, &p[0]) == TUTTI_ERR_INVALID);
+  CHECK(reason.find("is watched already") != std::string::npos);
   REQUIRE(write(out.get(), "x", 1) == 1);
   const Deadline d = soon();
   while (calls == 0 && !d.expired()) std::this_thread::yield();
   CHECK(calls == 1);
-  table->remove(nullptr, in.get());
+  table->remove(&host, in.get());
   REQUIRE(write(out.get(), "x", 1) == 1);
-  CHECK(table->add(nullptr, in.get(), 0, fn, &p[0]) != TUTTI_OK);
+  CHECK(table->add(&host, in.get(), 0, fn, &p[0]) == TUTTI_ERR_INVALID);
+  const UniqueFd file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  CHECK(table->add(&host, file.get(), TUTTI_WATCH_READ, fn, &p[0]) == TUTTI_ERR_SYSTEM);
   CHECK(calls == 1);
 }
