@@ -1,4 +1,5 @@
 #include "log/log.h"
+#include "base/fork.h"
 #include <array>
 #include <atomic>
 #include <cctype>
@@ -53,7 +54,11 @@ struct State {
 
 // Never destroyed: threads may log while the process exits.
 State &state() {
-  static State *s = new State;
+  static State *s = [] {
+    auto *made = new State;
+    hold_over_fork(made->mutex);
+    return made;
+  }();
   return *s;
 }
 

@@ -1,4 +1,5 @@
 #include "plugin/registry.h"
+#include "base/fork.h"
 #include "plugin/loader.h"
 #include <algorithm>
 #include <cstring>
@@ -27,8 +28,12 @@ struct StaticPlugins {
   std::vector<const tutti_plugin_desc *> list;
 };
 StaticPlugins &statics() {
-  static StaticPlugins s;
-  return s;
+  static StaticPlugins *s = [] {
+    auto *made = new StaticPlugins;
+    hold_over_fork(made->mutex);
+    return made;
+  }();
+  return *s;
 }
 
 // Plugins of registries that are gone: a closed plugin's host stays readable, and nothing is reported as leaked.

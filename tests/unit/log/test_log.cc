@@ -1,7 +1,9 @@
 #include "log/log.h"
+#include <atomic>
 #include <doctest/doctest.h>
 #include <filesystem>
 #include <fstream>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -51,6 +53,32 @@ TEST_CASE("a line carries host, process, rank, level and text") {
   CHECK(lines[0].ends_with(fmt::format(":{} rank 3 info: ready after 12 ms", getpid())));
   CHECK(lines[1].ends_with(" rank 4 warn: x"));
   CHECK(lines[2].ends_with(fmt::format(":{} error: gone", getpid())));
+}
+
+TEST_CASE("a child forked while other threads log can log") {
+  LogFile file;
+  file.open(Level::info);
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 2; i++)
+    writers.emplace_back([&] {
+      while (!stop) info(Subsys::init, "busy");
+    });
+  for (int i = 0; i < 50; i++) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      alarm(20); // ends a child that hangs
+      warn(Subsys::init, "from the child");
+      _exit(0);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    if (status != 0) break;
+  }
+  stop = true;
+  for (auto &t : writers) t.join();
 }
 
 TEST_CASE("levels filter, and subsystems filter only what is less than a warning") {
