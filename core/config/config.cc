@@ -5,6 +5,7 @@
 #include "tutti/tutti.h"
 #include <algorithm>
 #include <cassert>
+#include <sys/auxv.h>
 #include <unistd.h>
 #include <unordered_map>
 
@@ -200,8 +201,21 @@ Result<std::shared_ptr<const Config>> config::load_from(const std::map<std::stri
   return std::make_shared<const Config>(std::move(impl));
 }
 
+// The user's variables, home and working directory could name plugins, keys and files to write with rights the user lacks.
+Result<std::shared_ptr<const Config>> config::load_privileged(const std::map<std::string, std::string> &environment,
+                                                              SearchPaths paths) {
+  for (const auto &[name, value] : environment)
+    if (name.starts_with("TUTTI_") && !name.starts_with(kTestEnv)) {
+      log::write_once(log::Level::warn, log::Subsys::env, "privileged",
+                      fmt::format("{} and all other settings of the environment are ignored: the process is privileged", name));
+      break;
+    }
+  paths.local.clear();
+  return load_from({}, paths);
+}
+
 Result<std::shared_ptr<const Config>> Config::load() {
-  return load_from(process_environment(), {});
+  return ::getauxval(AT_SECURE) != 0 ? load_privileged(process_environment(), {}) : load_from(process_environment(), {});
 }
 
 Result<std::shared_ptr<const Config>> Config::process() {

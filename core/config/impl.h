@@ -40,6 +40,8 @@ std::string plugin_prefix(std::string_view plugin); // "TUTTI_PLUGIN_NET_SOCKET_
 // load() with other places to look at.
 Result<std::shared_ptr<const Config>> load_from(const std::map<std::string, std::string> &environment,
                                                 const SearchPaths &paths);
+// For a process with more rights than its user: the system's file alone.
+Result<std::shared_ptr<const Config>> load_privileged(const std::map<std::string, std::string> &environment, SearchPaths paths);
 } // namespace config
 
 } // namespace tutti

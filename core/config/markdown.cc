@@ -24,7 +24,11 @@ Nothing has to be configured. What is set comes from, weakest first:
 
 `tutti info config` shows every value and where it came from. A key or `TUTTI_` name that does not exist, a bad value and a value out
 of range are errors that name the file and line, or the variable, and the nearest valid name. `NCCL_` names that have no meaning here
-are reported once in the log (level info when the name is known, warn when it is not) and do no harm.
+are reported once in the log (level info when the name is known, warn when it is not) and do no harm. `NCCL_NET_PLUGIN` and
+`NCCL_TUNER_PLUGIN` are among them: they name plugins of another ABI; ours are named by `TUTTI_NET_PLUGIN` and `TUTTI_TUNER_PLUGIN`.
+
+A process with more rights than its user (set-uid, file capabilities) takes only the system's file, what the program sets, and the
+defaults: no other file, and nothing from the environment.
 
 ```toml
 [core]
@@ -58,7 +62,6 @@ constexpr std::string_view kEnd = R"(
 | `TUTTI_CONFIG` | the user's configuration file; it must exist |
 | `TUTTI_RANK`, `TUTTI_NRANKS` | rank and number of ranks, set by `tutti run` or by you |
 | `TUTTI_LOCAL_RANK`, `TUTTI_LOCAL_SIZE` | the same within this host |
-| `TUTTI_JOB_KEY` | the job's secret as `tutti run` hands it to its ranks; use core.job_key_file yourself |
 | `TUTTI_TEST_*` | left to test suites; the library does not look at them |
 )";
 

@@ -61,8 +61,8 @@ std::vector<std::string_view> words(std::string_view text) {
 } // namespace
 
 std::span<const std::string> launch_variables() {
-  static const auto *names = new std::vector<std::string>{"TUTTI_CONFIG",     "TUTTI_RANK",       "TUTTI_NRANKS",
-                                                          "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE", "TUTTI_JOB_KEY"};
+  static const auto *names =
+      new std::vector<std::string>{"TUTTI_CONFIG", "TUTTI_RANK", "TUTTI_NRANKS", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE"};
   return *names;
 }
 

@@ -49,9 +49,9 @@ const std::vector<Option> &table() {
      .env = "TUTTI_PLUGIN_PATH", .separator = ':'},
     {.key = "plugins.net", .type = TUTTI_OPT_STRING_LIST,
      .help = "network plugins that must load, by name or path, the preferred one first; none = only those found",
-     .env = "TUTTI_NET_PLUGIN", .aliases = {"NCCL_NET_PLUGIN"}},
+     .env = "TUTTI_NET_PLUGIN"},
     {.key = "plugins.tuner", .help = "tuner plugin by name or path (empty = the built-in table)",
-     .env = "TUTTI_TUNER_PLUGIN", .aliases = {"NCCL_TUNER_PLUGIN"}, .scope = Scope::communicator, .agree = true},
+     .env = "TUTTI_TUNER_PLUGIN", .scope = Scope::communicator, .agree = true},
     {.key = "plugins.disable", .type = TUTTI_OPT_STRING_LIST, .help = "plugins that are not loaded, by name",
      .env = "TUTTI_PLUGIN_DISABLE", .agree = true},
 
@@ -67,7 +67,8 @@ const std::vector<Option> &table() {
      .env = "TUTTI_TRAFFIC_CLASS", .min = -1, .max = 255, .scope = Scope::communicator},
 
     // ---- socket: the control plane and the socket network
-    {.key = "socket.ifname", .help = "interfaces: eth,ib are prefixes, =eth0 is exact, ^docker,lo excludes, 10.0.0.0/8 is a subnet",
+    {.key = "socket.ifname", .help = "interfaces: eth,ib are prefixes, =eth0 is exact, ^docker,lo excludes, 10.0.0.0/8 is a subnet; "
+             "chooses the addresses that peers are told, while listeners take whoever proves to be of the job on any interface",
      .env = "TUTTI_SOCKET_IFNAME", .aliases = {"NCCL_SOCKET_IFNAME"}},
     {.key = "socket.family", .default_value = "auto", .help = "IP family",
      .env = "TUTTI_SOCKET_FAMILY", .aliases = {"NCCL_SOCKET_FAMILY"}, .choices = "auto|AF_INET|AF_INET6"},
@@ -91,7 +92,7 @@ const std::vector<Option> &table() {
 
     // ---- shm
     {.key = "shm.disable", .type = TUTTI_OPT_BOOL, .default_value = "false",
-     .help = "use a network even between processes of one host",
+     .help = "use a network even between processes of one host; ranks that are threads of one process stay local",
      .env = "TUTTI_SHM_DISABLE", .aliases = {"NCCL_SHM_DISABLE"}, .scope = Scope::communicator, .agree = true},
     {.key = "shm.huge_pages", .type = TUTTI_OPT_BOOL, .default_value = "false",
      .help = "ask for huge pages for shared memory; falls back when there are none",

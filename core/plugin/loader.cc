@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <fmt/ranges.h>
 #include <strings.h>
-#include <sys/auxv.h>
 
 namespace tutti {
 namespace {
@@ -51,18 +50,14 @@ bool file_may_be(const std::string &path, std::string_view name) {
 std::vector<std::string> search_path(const Config &config) {
   std::vector<std::string> out;
   const Setting &path = config.setting("plugins.path");
-  const bool from_environment = path.origin.find('/') == std::string::npos && path.origin.starts_with("TUTTI_");
-  if (from_environment && ::getauxval(AT_SECURE) != 0)
-    log::warn(log::Subsys::plugin, "{} is ignored: the process is privileged", path.origin);
-  else
-    for (const std::string &directory : path.list) {
-      if (directory.empty()) continue;
-      if (directory.front() == '/')
-        out.push_back(directory);
-      else
-        log::warn(log::Subsys::plugin, "plugin directory \"{}\" of {} is ignored: it is not an absolute path", directory,
-                  path.origin);
-    }
+  for (const std::string &directory : path.list) {
+    if (directory.empty()) continue;
+    if (directory.front() == '/')
+      out.push_back(directory);
+    else
+      log::warn(log::Subsys::plugin, "plugin directory \"{}\" of {} is ignored: it is not an absolute path", directory,
+                path.origin);
+  }
   for (std::string &directory : Registry::default_directories()) out.push_back(std::move(directory));
   return out;
 }

@@ -3,6 +3,7 @@
 #include "base/status.h"
 #include "config/config.h"
 #include "tutti/plugin/plugin.h"
+#include <atomic>
 #include <map>
 #include <memory>
 #include <span>
@@ -11,6 +12,18 @@
 #include <vector>
 
 namespace tutti {
+
+// Lines that a plugin may still write in this second. A race may let a few more through, never lose the notice of a drop.
+class LogBudget {
+public:
+  static constexpr uint32_t kLinesPerSecond = 100;
+  enum class Answer { write, write_last, drop };
+  Answer take();
+
+private:
+  std::atomic<int64_t> second_{0}; // of the steady clock
+  std::atomic<uint32_t> taken_{0};
+};
 
 // One loaded plugin. Lives until the process ends; its file is never unmapped. Open until its registry is gone.
 struct Plugin {
@@ -22,6 +35,7 @@ struct Plugin {
   tutti_host host{};                            // what the plugin was given; host.impl = this
   uint64_t memory_cap = 0;                      // of tutti.host.memory/1, bytes; 0 = none
   const void *iface(std::string_view id) const; // NULL when it has none
+  mutable LogBudget log_budget;
 };
 
 // A file that was looked at and not kept.

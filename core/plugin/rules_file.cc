@@ -31,6 +31,10 @@ void check_ownership(const std::string &what, const struct stat &st, StaticFindi
   if (st.st_mode & S_IWOTH)
     out->push_back({"P-FILE-05", fmt::format("{} is writable by everybody (mode {:04o})", what, st.st_mode & 07777),
                     "chmod o-w it", true});
+  // Some systems give every user a group of their own, of the same number, and let it write by default.
+  if ((st.st_mode & S_IWGRP) != 0 && st.st_gid != 0 && st.st_gid != st.st_uid)
+    out->push_back({"P-FILE-05", fmt::format("{} is writable by group {} (mode {:04o})", what, st.st_gid, st.st_mode & 07777),
+                    "chmod g-w it", true});
   if (st.st_uid != 0 && st.st_uid != ::geteuid() && st.st_uid != library_owner)
     out->push_back({"P-FILE-05",
                     fmt::format("{} belongs to user {}, neither to root nor to user {}", what, st.st_uid, ::geteuid()),

@@ -1,4 +1,6 @@
 #include "plugin/services.h"
+#include "base/fork.h"
+#include "base/time.h"
 #include "log/log.h"
 #include <atomic>
 #include <cerrno>
@@ -51,7 +53,13 @@ int32_t diag_enabled(const tutti_host *, tutti_log_level level) noexcept {
 }
 void diag_log(const tutti_host *host, tutti_log_level level, const char *text) noexcept {
   if (!diag_enabled(host, level)) return;
-  log::write(level_of(level), log::Subsys::plugin, fmt::format("{}: {}", plugin_of(host).desc->name, one_line(text)));
+  const Plugin &plugin = plugin_of(host);
+  const LogBudget::Answer answer = plugin.log_budget.take();
+  if (answer == LogBudget::Answer::drop) return;
+  log::write(level_of(level), log::Subsys::plugin, fmt::format("{}: {}", plugin.desc->name, one_line(text)));
+  if (answer == LogBudget::Answer::write_last)
+    log::warn(log::Subsys::plugin, "{}: further lines of this second are dropped, a plugin may write {}", plugin.desc->name,
+              LogBudget::kLinesPerSecond);
 }
 void diag_set_error(const tutti_host *host, tutti_status code, const char *text) noexcept {
   t_last_error = {&plugin_of(host), code, one_line(text)};
@@ -165,7 +173,11 @@ struct Provided {
   std::map<std::string, const void *, std::less<>> tables;
 };
 Provided &provided() {
-  static Provided *p = new Provided; // plugins may ask until the process ends
+  static Provided *p = [] { // plugins may ask until the process ends
+    auto *made = new Provided;
+    hold_over_fork(made->mutex);
+    return made;
+  }();
   return *p;
 }
 
@@ -236,6 +248,15 @@ void give_host(Plugin *plugin) {
   plugin->host.abi_minor = TUTTI_ABI_MINOR;
   plugin->host.impl = plugin;
   plugin->host.get_iface = host_get_iface;
+}
+
+LogBudget::Answer LogBudget::take() {
+  const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(Clock::now().time_since_epoch()).count();
+  int64_t then = second_.load(std::memory_order_relaxed);
+  if (now != then && second_.compare_exchange_strong(then, now, std::memory_order_relaxed))
+    taken_.store(0, std::memory_order_relaxed);
+  const uint32_t before = taken_.fetch_add(1, std::memory_order_relaxed);
+  return before + 1 < kLinesPerSecond ? Answer::write : before + 1 == kLinesPerSecond ? Answer::write_last : Answer::drop;
 }
 
 void clear_plugin_error() {

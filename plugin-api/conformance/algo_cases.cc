@@ -12,8 +12,10 @@ Iface<tutti_algo_v1> iface_of(const Plugin &plugin, const void *table) {
 }
 
 // Ranks spread over hosts of `per_node` ranks, channels with rotated rings: what a topology search might give.
-PlanRequest spread(tutti_coll coll, int rank, int n, int root, uint32_t channels, uint32_t flags, int per_node) {
+PlanRequest spread(tutti_coll coll, int rank, int n, int root, uint32_t channels, uint32_t flags, int per_node,
+                   uint32_t max_lanes) {
   PlanRequest r = PlanRequest::simple(coll, rank, n, root, channels, flags);
+  r.max_lanes = max_lanes;
   if (per_node <= 0) return r;
   for (int i = 0; i < n; i++) r.node_of_rank[static_cast<size_t>(i)] = i / per_node;
   for (uint32_t c = 0; c < r.channel.size(); c++)
@@ -23,10 +25,10 @@ PlanRequest spread(tutti_coll coll, int rank, int n, int root, uint32_t channels
 
 // Plans of all ranks, or nothing when the algorithm does not serve the request; ranks must agree on that.
 Plans build_all(const Iface<tutti_algo_v1> &algo, tutti_coll coll, int n, int root, uint32_t channels, uint32_t flags,
-                int per_node) {
+                int per_node, uint32_t max_lanes) {
   Plans plans;
   for (int rank = 0; rank < n; rank++) {
-    const PlanRequest request = spread(coll, rank, n, root, channels, flags, per_node);
+    const PlanRequest request = spread(coll, rank, n, root, channels, flags, per_node, max_lanes);
     const bool served = algo_supports(algo, request).ok();
     require(rank == 0 || served == !plans.empty(), "{} with {} ranks: rank {} says it is {}, rank 0 does not", coll_name(coll),
             n, rank, served ? "supported" : "unsupported");
@@ -41,9 +43,9 @@ Plans build_all(const Iface<tutti_algo_v1> &algo, tutti_coll coll, int n, int ro
 
 size_t g_served = 0; // requests served in this process: a case runs alone in its process
 
-void prove(const Iface<tutti_algo_v1> &algo, tutti_coll coll, int n, int root, uint32_t channels, uint32_t flags,
-           int per_node) {
-  const Plans plans = build_all(algo, coll, n, root, channels, flags, per_node);
+void prove(const Iface<tutti_algo_v1> &algo, tutti_coll coll, int n, int root, uint32_t channels, uint32_t flags, int per_node,
+           uint32_t max_lanes = 0) {
+  const Plans plans = build_all(algo, coll, n, root, channels, flags, per_node, max_lanes);
   if (plans.empty()) return;
   g_served++;
   CheckOptions options;
@@ -76,6 +78,7 @@ template <tutti_coll coll> void right_in_variants(const Plugin &plugin, const vo
     prove(algo, coll, n, root, 2, 0, 2);
     prove(algo, coll, n, root, 2, TUTTI_REQ_MULTICAST, 0);
     prove(algo, coll, n, root, 1, TUTTI_REQ_NONUNIFORM, 0);
+    for (uint32_t max_lanes : {1u, 2u, 3u, 5u}) prove(algo, coll, n, root, 3, TUTTI_REQ_MANY_SLICES, 0, max_lanes);
   }
   if (g_served == 0) skip("the algorithm does not serve it");
 }
@@ -136,7 +139,8 @@ constexpr std::chrono::seconds kLong{60};
 std::span<const Case> algo_cases() {
 #define TUTTI_COLL_CASES(number, coll, text)                                                                                   \
   {"A-" number "a", text ": right for 2 to 64 ranks", right_for_all<coll>, kLong}, {                                           \
-    "A-" number "b", text ": right in place, with several channels, hosts and slices", right_in_variants<coll>, kLong          \
+    "A-" number "b", text ": right in place, with several channels, hosts and slices, and few lanes", right_in_variants<coll>, \
+        kLong                                                                                                                  \
   }
   static const Case all[] = {
       {"A-01", "the algorithm serves at least one collective", serves_something},

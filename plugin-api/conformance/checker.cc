@@ -1,4 +1,5 @@
 #include "checker.h"
+#include "bootstrap/bootstrap.h"
 #include "config/config.h"
 #include "exec/kernels.h"
 #include "isolated.h"
@@ -185,6 +186,7 @@ void run_suites(const std::string &path, const CheckSettings &settings, CheckRep
 void offer_services() {
   provide_host_service(TUTTI_HOST_REDUCE, host_reduce_service());
   provide_host_service(TUTTI_HOST_PLAN, host_plan_service());
+  provide_host_service(TUTTI_HOST_WATCH, host_watch_service());
 }
 
 } // namespace

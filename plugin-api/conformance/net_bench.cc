@@ -74,8 +74,8 @@ void Side::poll(uint32_t cap) {
   }
 }
 
-tutti_net_buf Side::buf(void *addr, uint64_t bytes, uint64_t tag) {
-  tutti_net_buf b{addr, bytes, nullptr, tag};
+tutti_net_buf Side::buf(void *addr, uint64_t bytes) {
+  tutti_net_buf b{addr, bytes, nullptr, 0};
   if (!(flags_ & TUTTI_NET_NEEDS_MR)) return b;
   tutti_region region{};
   region.struct_size = sizeof(region);
@@ -109,6 +109,8 @@ NetBench::~NetBench() {
 
 void NetBench::destroy(tutti_net_ep *ep) {
   std::erase(eps_, ep);
+  sent_.erase(ep);
+  received_.erase(ep);
   timed("ep_destroy", [&] { return net_.ep_destroy(ep), 0; });
 }
 
@@ -161,11 +163,31 @@ Pair NetBench::pair(Side &from, Side &to) {
   return p;
 }
 
+tutti_status NetBench::try_send(tutti_net_ep *ep, std::vector<tutti_net_buf> bufs, uint64_t cookie) {
+  uint64_t &count = sent_[ep];
+  for (size_t i = 0; i < bufs.size(); i++) bufs[i].tag = count + i;
+  const auto n = static_cast<uint32_t>(bufs.size());
+  const tutti_status status = timed("send", [&] { return net_.send(ep, bufs.data(), n, cookie); });
+  std::memset(static_cast<void *>(bufs.data()), kCanary, n * sizeof(tutti_net_buf)); // the array is ours again
+  if (status == TUTTI_OK) count += n;
+  return status;
+}
+
+tutti_status NetBench::try_recv(tutti_net_ep *ep, std::vector<tutti_net_buf> bufs, uint64_t cookie, uint64_t *received) {
+  uint64_t &count = received_[ep];
+  for (size_t i = 0; i < bufs.size(); i++) bufs[i].tag = count + i;
+  const auto n = static_cast<uint32_t>(bufs.size());
+  const tutti_status status = timed("recv", [&] { return net_.recv(ep, bufs.data(), n, received, cookie); });
+  std::memset(static_cast<void *>(bufs.data()), kCanary, n * sizeof(tutti_net_buf));
+  if (status == TUTTI_OK) count += n;
+  return status;
+}
+
 void NetBench::send(tutti_net_ep *ep, const std::vector<tutti_net_buf> &bufs, uint64_t cookie) {
   tutti_status status = TUTTI_AGAIN;
   until(
       [&] {
-        status = timed("send", [&] { return net_.send(ep, bufs.data(), static_cast<uint32_t>(bufs.size()), cookie); });
+        status = try_send(ep, bufs, cookie);
         return status != TUTTI_AGAIN;
       },
       "room in the send queue");
@@ -176,8 +198,7 @@ void NetBench::recv(tutti_net_ep *ep, const std::vector<tutti_net_buf> &bufs, ui
   tutti_status status = TUTTI_AGAIN;
   until(
       [&] {
-        status =
-            timed("recv", [&] { return net_.recv(ep, bufs.data(), static_cast<uint32_t>(bufs.size()), received, cookie); });
+        status = try_recv(ep, bufs, cookie, received);
         return status != TUTTI_AGAIN;
       },
       "room in the receive queue");

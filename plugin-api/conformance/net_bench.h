@@ -10,7 +10,7 @@
 namespace tutti::conformance {
 
 constexpr std::chrono::seconds kWait{5};      // for something that a healthy net does in microseconds
-constexpr std::chrono::seconds kCallLimit{2}; // for one [progress] call: generous, so that a busy machine raises no alarm
+constexpr std::chrono::seconds kCallLimit{2}; // for one call: [control] has 1 s, and a busy machine should raise no alarm
 
 // What progress() reported for one cookie.
 struct Done {
@@ -31,8 +31,8 @@ public:
   const Done &done(uint64_t cookie) { return done_[cookie]; }
   size_t reported() const { return reported_; }
   void forget() { done_.clear(); }
-  // A message descriptor; registered when the device wants that.
-  tutti_net_buf buf(void *addr, uint64_t bytes, uint64_t tag = 0);
+  // A message descriptor; registered when the device wants that. NetBench gives it its tag.
+  tutti_net_buf buf(void *addr, uint64_t bytes);
 
 private:
   const Plugin &plugin_;
@@ -70,6 +70,10 @@ public:
   // Drives both sides until `ready`, or fails with "waited 5 s for <what>".
   void until(const std::function<bool()> &ready, std::string_view what);
   void idle(std::chrono::milliseconds span); // drives both sides for a while
+  // One call, with the tags that the core gives: messages are counted per endpoint and direction. Neither array nor counter is
+  // shared between the directions, so that two threads may use one each.
+  tutti_status try_send(tutti_net_ep *ep, std::vector<tutti_net_buf> bufs, uint64_t cookie);
+  tutti_status try_recv(tutti_net_ep *ep, std::vector<tutti_net_buf> bufs, uint64_t cookie, uint64_t *received = nullptr);
   // Posts, driving both sides while the queue is full.
   void send(tutti_net_ep *ep, const std::vector<tutti_net_buf> &bufs, uint64_t cookie);
   void recv(tutti_net_ep *ep, const std::vector<tutti_net_buf> &bufs, uint64_t cookie, uint64_t *received = nullptr);
@@ -83,14 +87,16 @@ private:
   tutti_net_dev dev_{};
   std::unique_ptr<Side> a_, b_;
   std::vector<tutti_net_ep *> eps_;
+  std::map<tutti_net_ep *, uint64_t> sent_, received_; // messages posted so far
 };
 
-// Runs a [progress] call and fails when it took longer than kCallLimit.
+// Runs a [progress] or [control] call and fails when it took longer than kCallLimit.
 template <class Fn> auto timed(const char *what, Fn &&fn) {
   const auto start = Clock::now();
   auto out = fn();
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
-  require(took < kCallLimit, "{} took {} ms: functions tagged [progress] never block", what, took.count());
+  require(took < kCallLimit, "{} took {} ms: functions tagged [progress] never block, those tagged [control] not beyond 1 s",
+          what, took.count());
   return out;
 }
 std::string status_name(int32_t status);

@@ -76,6 +76,30 @@ static tutti_status open_refuse(const tutti_host *host, void **plugin) {
   return TUTTI_ERR_UNSUPPORTED;
 }
 #endif
+#ifdef OPEN_TALKS
+/* A megabyte of warnings, and one line that is a megabyte. */
+static tutti_status open_talk(const tutti_host *host, void **plugin) {
+  static char text[1000001];
+  const tutti_host_diag_v1 *diag = host->get_iface(host, TUTTI_HOST_DIAG);
+  (void)plugin;
+  memset(text, 'x', sizeof(text) - 1);
+  diag->log(host, TUTTI_LOG_WARN, text);
+  for (int i = 0; i < 1000; i++) diag->log(host, TUTTI_LOG_WARN, text + sizeof(text) - 1001);
+  return TUTTI_OK;
+}
+#endif
+#ifdef OPEN_WATCHES
+/* Not bad: needs a service that only some hosts have, and watches what cannot be watched. */
+static void never(void *arg, uint32_t ready) {
+  (void)arg, (void)ready;
+}
+static tutti_status open_watch(const tutti_host *host, void **plugin) {
+  const tutti_host_watch_v1 *watch = host->get_iface(host, TUTTI_HOST_WATCH);
+  (void)plugin;
+  if (!watch) return TUTTI_ERR_UNSUPPORTED;
+  return watch->add(host, -1, TUTTI_WATCH_READ, never, NULL) == TUTTI_ERR_INVALID ? TUTTI_OK : TUTTI_ERR_INTERNAL;
+}
+#endif
 static void close_plugin(void *plugin) {
   (void)plugin;
 }

@@ -49,6 +49,12 @@ TEST_CASE("check-plugin finds nothing wrong with a tuner that leaves everything 
   CHECK(r.passed > 3);
 }
 
+TEST_CASE("check-plugin offers the services that a job offers") {
+  const CheckReport r = check(bad::file("watch"));
+  INFO(all(r));
+  CHECK(r.findings.empty());
+}
+
 TEST_CASE("check-plugin refuses files that are no shared objects") {
   bad::Scratch scratch;
   CHECK(complains(check(scratch.write("libtutti-a.so", "text")), "P-FILE-02"));

@@ -1,4 +1,5 @@
 #include "bad_files.h"
+#include "log/log.h"
 #include "plugin/elf.h"
 #include "plugin/registry.h"
 #include <doctest/doctest.h>
@@ -131,6 +132,36 @@ TEST_CASE("an unreadable file is refused with the reason of the system") {
   const auto registry = load({scratch.path()});
   REQUIRE(registry->skipped().size() == 1);
   CHECK(has(registry->skipped()[0].reason, "Permission denied"));
+}
+
+TEST_CASE("files that a group of several users may write are not trusted") {
+  if (::geteuid() != 0) return; // only root may give files to other groups
+  bad::Scratch scratch;
+  const std::string at = scratch.copy(bad::file("none"), "libtutti-x.so");
+  ::chmod(at.c_str(), 0664);
+  CHECK(load({scratch.path()})->plugins().size() == 1); // root's group
+  if (::chown(at.c_str(), 0, 12345) != 0) return;       // a user namespace that maps root alone
+  CHECK(has(load({scratch.path()})->skipped()[0].reason, "writable by group 12345"));
+}
+
+TEST_CASE("a plugin cannot flood the log") {
+  bad::Scratch scratch;
+  const std::string at = scratch.path() + "/log";
+  log::configure({log::Level::info, ~0u, at, ""});
+  CHECK(load({bad::folder("chatty")})->plugins().size() == 1);
+  log::configure({});
+  const std::string text = bad::read(at);
+  size_t lines = 0, notices = 0;
+  for (size_t end, begin = 0; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    const std::string line = text.substr(begin, end - begin);
+    lines += has(line, "xxxx");
+    notices += has(line, "bad-plugin: further lines of this second are dropped");
+    CHECK(line.size() < 1200);
+  }
+  CHECK(lines >= 100);
+  CHECK(lines <= 300); // three seconds on a slow machine
+  CHECK(notices >= 1);
+  CHECK(notices <= 3);
 }
 
 TEST_CASE("files and folders that everybody may write are not trusted") {

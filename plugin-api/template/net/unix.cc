@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <deque>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -22,6 +23,7 @@ namespace {
 constexpr uint32_t kMaxCalls = 64, kMaxBatch = 16;
 constexpr uint64_t kMaxMessage = 1ull << 30;
 constexpr size_t kSecretBytes = 16, kMaxStrangers = 8;
+constexpr std::chrono::seconds kStrangerTime{2}; // to show the secret: a peer sends it as it connects
 using Secret = std::array<unsigned char, kSecretBytes>;
 
 // What a peer needs to reach a listener. Travels over the core's authenticated channel.
@@ -71,7 +73,7 @@ class Ctx;
 
 class Ep : public NetObject {
 public:
-  Ep(Ctx &ctx, Fd fd, bool connecting, const Secret &secret);
+  Ep(Ctx &ctx, Fd fd, const UnixAddress *peer); // peer: whom to connect to, NULL when accepted
   ~Ep();
   bool ready();
   std::string describe() const { return text("unix socket ", fd_.fd, greeting_left_ ? " (connecting)" : ""); }
@@ -92,7 +94,8 @@ private:
 
   Ctx &ctx_;
   Fd fd_;
-  Secret secret_;
+  UnixAddress peer_{};
+  bool connected_;
   size_t greeting_left_; // bytes of the secret still to be sent
   tutti_status broken_ = TUTTI_OK;
   std::string why_;
@@ -112,7 +115,10 @@ private:
     Fd fd;
     Secret got{};
     size_t have = 0;
+    std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
   };
+  enum class Proof { waiting, right, wrong };
+  Proof look_at(Stranger &s) const;
   Ctx &ctx_;
   Fd fd_;
   Secret secret_;
@@ -138,11 +144,7 @@ public:
 
   std::unique_ptr<Ep> connect(const Address &addr) {
     const auto a = addr.get<UnixAddress>();
-    Fd fd = make_socket();
-    sockaddr_un name;
-    const socklen_t size = abstract_name(a.name, &name);
-    if (::connect(fd.fd, reinterpret_cast<sockaddr *>(&name), size) != 0) fail_errno(errno, "connect");
-    return std::make_unique<Ep>(*this, std::move(fd), true, a.secret);
+    return std::make_unique<Ep>(*this, make_socket(), &a);
   }
 
   std::unique_ptr<Mr> mr_register(const tutti_region &region) {
@@ -179,30 +181,43 @@ Listener::Listener(Ctx &ctx, Fd fd, const Secret &secret)
 
 std::unique_ptr<Ep> Listener::accept() {
   if (taken_) return nullptr; // a listener accepts one endpoint
-  while (strangers_.size() < kMaxStrangers) {
+  // Bounded work for each call. Who is silent makes room for who comes: strangers cannot keep the peer out.
+  for (size_t n = 0; n < kMaxStrangers; n++) {
     Fd fd(::accept4(fd_.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd.fd < 0) break;
     strangers_.push_back({std::move(fd)});
   }
   for (size_t i = 0; i < strangers_.size();) {
-    Stranger &s = strangers_[i];
-    const ssize_t n = ::recv(s.fd.fd, s.got.data() + s.have, kSecretBytes - s.have, 0);
-    const bool waiting = n < 0 && would_block(errno);
-    if (n > 0) s.have += static_cast<size_t>(n);
-    if (s.have == kSecretBytes && s.got == secret_) {
+    const Proof proof = look_at(strangers_[i]);
+    if (proof == Proof::right) {
       taken_ = true;
-      return std::make_unique<Ep>(ctx_, std::move(s.fd), false, secret_);
+      return std::make_unique<Ep>(ctx_, std::move(strangers_[i].fd), nullptr);
     }
-    if (s.have == kSecretBytes || (n <= 0 && !waiting))
-      strangers_.erase(strangers_.begin() + static_cast<long>(i)); // gone, or does not know the secret
+    if (proof == Proof::wrong)
+      strangers_.erase(strangers_.begin() + static_cast<long>(i));
     else
       i++;
   }
+  if (strangers_.size() > kMaxStrangers) // the oldest first
+    strangers_.erase(strangers_.begin(), strangers_.end() - static_cast<long>(kMaxStrangers));
   return nullptr;
 }
 
-Ep::Ep(Ctx &ctx, Fd fd, bool connecting, const Secret &secret)
-    : NetObject(ctx.host()), ctx_(ctx), fd_(std::move(fd)), secret_(secret), greeting_left_(connecting ? kSecretBytes : 0) {
+Listener::Proof Listener::look_at(Stranger &s) const {
+  const ssize_t n = ::recv(s.fd.fd, s.got.data() + s.have, kSecretBytes - s.have, 0);
+  if (n < 0 && would_block(errno)) {
+    const bool late = std::chrono::steady_clock::now() - s.since > kStrangerTime;
+    return late ? Proof::wrong : Proof::waiting;
+  }
+  if (n <= 0) return Proof::wrong;
+  s.have += static_cast<size_t>(n);
+  if (s.have < kSecretBytes) return Proof::waiting;
+  return s.got == secret_ ? Proof::right : Proof::wrong;
+}
+
+Ep::Ep(Ctx &ctx, Fd fd, const UnixAddress *peer)
+    : NetObject(ctx.host()), ctx_(ctx), fd_(std::move(fd)), connected_(!peer), greeting_left_(peer ? kSecretBytes : 0) {
+  if (peer) peer_ = *peer;
   ctx_.add(this);
 }
 
@@ -219,8 +234,17 @@ bool Ep::ready() {
 }
 
 void Ep::greet() {
+  if (!connected_ && !broken_) {
+    sockaddr_un name;
+    const socklen_t size = abstract_name(peer_.name, &name);
+    if (::connect(fd_.fd, reinterpret_cast<sockaddr *>(&name), size) != 0) {
+      if (would_block(errno)) return; // strangers fill the listener's queue: it will get to us
+      return break_down(TUTTI_ERR_REMOTE, text("connect: ", std::generic_category().message(errno)));
+    }
+    connected_ = true;
+  }
   while (greeting_left_ > 0 && !broken_) {
-    const ssize_t n = ::send(fd_.fd, secret_.data() + kSecretBytes - greeting_left_, greeting_left_, MSG_NOSIGNAL);
+    const ssize_t n = ::send(fd_.fd, peer_.secret.data() + kSecretBytes - greeting_left_, greeting_left_, MSG_NOSIGNAL);
     if (n < 0 && would_block(errno)) return;
     if (n < 0) return break_down(TUTTI_ERR_REMOTE, text("peer refused: ", std::generic_category().message(errno)));
     greeting_left_ -= static_cast<size_t>(n);

@@ -59,7 +59,7 @@ TEST_CASE("values keep the grammar of the field") {
                            {"NCCL_SOCKET_FAMILY", "af_inet6"},
                            {"NCCL_SOCKET_RETRY_SLEEP_MSEC", "250"},
                            {"NCCL_BUFFSIZE", "8388608"},
-                           {"NCCL_NET_PLUGIN", "ofi, socket"},
+                           {"TUTTI_NET_PLUGIN", "ofi, socket"},
                            {"NCCL_DEBUG_SUBSYS", "^coll,p2p"},
                            {"NCCL_DEBUG_TIMESTAMP_FORMAT", "[%F_%T]"},
                            {"NCCL_COMM_BLOCKING", "0"}});
@@ -73,6 +73,19 @@ TEST_CASE("values keep the grammar of the field") {
   CHECK(static_cast<uint32_t>(c->number("log.subsys")) == ~((1u << 3) | (1u << 4)));
   CHECK(c->text("log.timestamp_format") == "[%F %T]");
   CHECK_FALSE(c->flag("core.blocking"));
+}
+
+TEST_CASE("plugins of another ABI that job scripts name are not asked for, and reported as known") {
+  const auto c = good("", {{"NCCL_NET_PLUGIN", "ofi"}, {"NCCL_TUNER_PLUGIN", "/opt/tuner.so"}});
+  CHECK(c->is_default("plugins.net"));
+  CHECK(c->is_default("plugins.tuner"));
+  const auto unused = c->foreign_names();
+  REQUIRE(unused.size() == 2);
+  for (const auto &u : unused) CHECK(u.known);
+}
+
+TEST_CASE("the name of a secret that nothing reads is no variable") {
+  CHECK(has(wrong("", {{"TUTTI_JOB_KEY", "0123"}}), "TUTTI_JOB_KEY: no such variable"));
 }
 
 TEST_CASE("a bare number needs no unit only under a name that says the unit") {

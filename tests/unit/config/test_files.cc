@@ -37,6 +37,29 @@ TEST_CASE("no file at all means defaults") {
   CHECK((*p.load())->files().empty());
 }
 
+TEST_CASE("a privileged process takes the system's file and nothing of its user's") {
+  Place p;
+  p.write("system.toml", "[core]\ninit_timeout = \"7s\"\n", 0644);
+  p.write("local.toml", k1);
+  p.write("home/.config/tutti/tutti.toml", k2);
+  p.write("named.toml", k3);
+  p.env["TUTTI_CONFIG"] = (p.dir / "named.toml").string();
+  p.env["TUTTI_PLUGIN_PATH"] = "/tmp";
+  p.env["TUTTI_NET_PLUGIN"] = "/tmp/libtutti-evil.so";
+  p.env["NCCL_DEBUG_FILE"] = "/etc/passwd";
+  p.env["TUTTI_PLUGIN_NET_SOCKET_SOCKETS"] = "3";
+  const auto r = config::load_privileged(p.env, p.paths);
+  REQUIRE(r.ok());
+  const Config &c = **r;
+  CHECK(c.files() == std::vector<std::string>{p.paths.system});
+  CHECK(c.text("core.init_timeout") == "7s");
+  for (const char *key : {"core.timeout", "plugins.path", "plugins.net", "log.file"}) CHECK(c.is_default(key));
+  const tutti_option options[] = {{"sockets", "1", "how many", nullptr, nullptr, 1, 8, TUTTI_OPT_INT, 0}, {}};
+  const auto settings = c.plugin_settings("net-socket", options);
+  REQUIRE(settings.ok());
+  CHECK(settings->at("sockets").number == 1);
+}
+
 TEST_CASE("the user's file wins over the system's, key by key") {
   Place p;
   p.write("system.toml", "[core]\ntimeout = \"1s\"\ninit_timeout = \"7s\"\n", 0644);
