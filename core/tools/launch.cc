@@ -117,6 +117,7 @@ private:
   int code_ = 0;
   bool stopping_ = false;
   std::optional<Clock::time_point> job_end_, term_at_, kill_at_;
+  std::set<pid_t> strangers_; // children that this process had before the job, as after exec from a shell's pipeline
   std::map<std::string, std::set<int>> said_; // an error, without who reports it; the ranks that did
 };
 
@@ -132,6 +133,7 @@ Status Job::prepare() {
   signal(SIGPIPE, SIG_IGN);
   signals_.reset(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals_) return fail_errno(errno, "cannot watch signals");
+  for (pid_t pid : children_of_self()) strangers_.insert(pid);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   TUTTI_ASSIGN(file, spec_.make_id());
   id_file_ = std::move(file);
@@ -366,7 +368,8 @@ void Job::loop() {
 void Job::end_descendants() {
   // Ending one hands its children to us, hence the rounds.
   for (int round = 0; round < 100; round++) {
-    const auto left = children_of_self();
+    auto left = children_of_self();
+    std::erase_if(left, [this](pid_t pid) { return strangers_.contains(pid); });
     if (left.empty()) return;
     for (pid_t pid : left) kill(pid, SIGKILL);
     for (pid_t pid : left) waitpid(pid, nullptr, 0);
