@@ -12,8 +12,7 @@ namespace {
 constexpr auto kAnswerTime = std::chrono::seconds(2); // a crowded machine; a peer that lives answers at once
 
 bool has_message(const Ring &r, NetPort *net) {
-  if (r.net) return net->arrived(r);
-  return uint32_t(load_acquire(slot_at(r) + r.cold->geometry.word_offset)) == uint32_t(r.seq + 1);
+  return r.net ? net->arrived(r) : word_arrived(r);
 }
 
 } // namespace

@@ -39,6 +39,11 @@ struct RingCold {
   Block offer;
 };
 
+// The next message of a receive ring in memory is there, of whatever operation.
+inline bool word_arrived(const Ring &ring) {
+  return uint32_t(load_acquire(slot_at(ring) + ring.cold->geometry.word_offset)) == uint32_t(ring.seq + 1);
+}
+
 class Transport {
 public:
   using OnError = std::function<void(const Error &)>; // [any thread]
@@ -54,6 +59,7 @@ public:
   // The ring of (peer, conn, direction, geometry), made if need be. [binder]
   Result<Ring *> ring(int peer, uint16_t conn, bool sending, const Geometry &geometry);
   // True when the peer uses, or asks for, another ring of this receive link while this one is empty: it runs another operation.
+  // Of links in memory only: a request may overtake what a network carries.
   bool peer_went_elsewhere(const Ring &ring);
 
   bool connect(RingCold &ring); // a step towards a usable send ring [owner]

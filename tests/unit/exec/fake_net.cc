@@ -1,6 +1,7 @@
 #include "fake_net.h"
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <deque>
@@ -17,6 +18,8 @@ struct tutti_net_mr {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+std::atomic<int64_t> latency_ms{0};
 std::atomic<uint64_t> moved{0}, violations{0}, endpoints{0};
 
 void violation(const char *what) {
@@ -33,7 +36,11 @@ struct Pipe {
   std::mutex mutex; // guards the members below
   bool connected = false, ended = false;
   uint64_t credits = 0; // buffers posted and not filled
-  std::deque<std::vector<uint8_t>> messages;
+  struct Message {
+    std::vector<uint8_t> bytes;
+    Clock::time_point due;
+  };
+  std::deque<Message> messages;
 };
 
 std::mutex pipes_mutex; // guards pipes
@@ -89,13 +96,16 @@ bool move_one(tutti_net_ep &ep) {
     if (!ep.pipe->ended && ep.pipe->credits < c.bufs.size()) return false;
     for (const tutti_net_buf &b : c.bufs) {
       const auto *at = static_cast<const uint8_t *>(b.addr);
-      if (done.status == TUTTI_OK) ep.pipe->messages.emplace_back(at, at + b.bytes), ep.pipe->credits--;
+      if (done.status == TUTTI_OK) {
+        ep.pipe->messages.push_back({{at, at + b.bytes}, Clock::now() + std::chrono::milliseconds(latency_ms)});
+        ep.pipe->credits--;
+      }
       done.bytes += b.bytes;
     }
   } else {
-    if (ep.pipe->messages.size() < c.bufs.size()) return false;
+    if (ep.pipe->messages.size() < c.bufs.size() || ep.pipe->messages[c.bufs.size() - 1].due > Clock::now()) return false;
     for (const tutti_net_buf &b : c.bufs) {
-      const auto m = std::move(ep.pipe->messages.front());
+      const auto m = std::move(ep.pipe->messages.front().bytes);
       ep.pipe->messages.pop_front();
       if (m.size() > b.bytes) done.status = TUTTI_ERR_TRUNCATED;
       std::memcpy(b.addr, m.data(), std::min<size_t>(m.size(), b.bytes));
@@ -248,6 +258,9 @@ Iface<tutti_net_v1> fake_net() {
   static Plugin plugin;
   plugin.desc = &desc;
   return {&plugin, &table};
+}
+void fake_net_latency(std::chrono::milliseconds latency) {
+  latency_ms = latency.count();
 }
 uint64_t fake_net_messages() {
   return moved;

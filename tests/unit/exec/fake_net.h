@@ -2,12 +2,14 @@
 // moves before the receiver has posted a buffer, and completions come one per progress().
 #pragma once
 #include "plugin/registry.h"
+#include <chrono>
 
 namespace tutti::test {
 
 Iface<tutti_net_v1> fake_net();
-uint64_t fake_net_messages();   // moved so far
-uint64_t fake_net_endpoints();  // that are open
-uint64_t fake_net_violations(); // of net.h, by the core; the first ones are printed
+void fake_net_latency(std::chrono::milliseconds latency); // of every message from now on
+uint64_t fake_net_messages();                             // moved so far
+uint64_t fake_net_endpoints();                            // that are open
+uint64_t fake_net_violations();                           // of net.h, by the core; the first ones are printed
 
 } // namespace tutti::test
