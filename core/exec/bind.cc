@@ -33,6 +33,11 @@ public:
       tmp_at[i] = tmp;
       tmp += tmp_bytes(b_.lanes[i]);
     }
+    size_t widest = 0;
+    for (const Lane &lane : b_.lanes)
+      for (const StepCold &cold : lane.cold) widest = std::max<size_t>(widest, cold.step.recv_count);
+    b_.received.resize(widest);
+    b_.operands.resize(widest + 1);
     TUTTI_TRY(allocate(tmp));
     for (uint32_t i = 0; i < b_.lanes.size(); i++) b_.lanes[i].tmp = b_.tmp.get() ? aligned(b_.tmp.get()) + tmp_at[i] : nullptr;
     return {};
@@ -257,7 +262,7 @@ private:
     // A line kernel combines src with what it receives in this order only; it matters to min and max of signed zeros.
     const bool order_ok = !in_data() || s.src_pos == 0 || b_.op == TUTTI_RED_SUM || b_.op == TUTTI_RED_PROD;
     if (s.recv_count > 1 || s.send_count > 1) {
-      const bool reduces = s.recv_count <= 128 && (shape & recv) && (shape & red) && (shape & store);
+      const bool reduces = (shape & recv) && (shape & red) && (shape & store);
       if (reduces) use(b, set.reduce_n, reduce_n_kernel(shape & snd ? 0u : user)); // what is sent on is read again
       if (shape == (src | snd)) use(b, set.send_n, encode_);
       if (shape == (src | store | snd)) use(b, set.send_store, encode_);

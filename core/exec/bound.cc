@@ -23,6 +23,21 @@ uint64_t chunk_bytes_of(const Lane &lane, const Frame &f, uint32_t buf, int32_t 
 
 Piece irregular_piece(const Lane &lane, const Frame &f, uint32_t buf, int32_t chunk, uint64_t *chunk_bytes) {
   const Span whole = chunk_of(f, lane.group, buf, chunk);
+Result<uint8_t *> Workspace::get(uint64_t bytes, MemoryBudget &budget, const std::string &what) {
+  if (bytes <= size_) return blocks_.back().get();
+  uint64_t size = std::max(bytes, 2 * size_);
+  if (!budget.take(size, what).ok()) TUTTI_TRY(budget.take(size = bytes, what));
+  auto *p = static_cast<uint8_t *>(::operator new[](size, std::align_val_t(64), std::nothrow));
+  if (!p) {
+    budget.give(size);
+    return fail(Code::system, "out of memory: {} bytes for {}", size, what);
+  }
+  std::memset(p, 0, size); // first-touch faults belong here
+  blocks_.emplace_back(p);
+  size_ = size;
+  return p;
+}
+
   *chunk_bytes = whole.bytes;
   const Span part = slice_span(whole, f.slice_bytes, lane.slice);
   return {lane.geo[buf].base + part.offset, static_cast<int64_t>(part.bytes)};
@@ -64,16 +79,8 @@ std::string Bound::way_text() const {
 }
 
 int fault_mismatch(Frame &f, const BoundLink &link, const Ring &ring) {
-  f.fault.kind = Fault::mismatch;
-  f.fault.link = &link;
-  f.fault.got = static_cast<uint32_t>(load_acquire(slot_at(ring) + ring.cold->geometry.word_offset) >> 32);
-  return -1;
-}
-
-int fault_status(Frame &f, const BoundLink &link, Status status) {
-  f.fault.kind = Fault::transport;
-  f.fault.link = &link;
-  f.fault.status = std::move(status);
+  f.mismatch.link = &link;
+  f.mismatch.got = static_cast<uint32_t>(load_acquire(slot_at(ring) + ring.cold->geometry.word_offset) >> 32);
   return -1;
 }
 

@@ -14,7 +14,7 @@ struct Lane;
 struct Frame;
 struct BoundStep;
 
-// 1 done, 0 blocked: call again, -1 failed: frame.fault says why.
+// 1 done, 0 blocked: call again, -1 failed: frame.mismatch says why.
 using Handler = int (*)(Lane &lane, const BoundStep &step, Frame &frame);
 
 struct BoundLink {
@@ -70,12 +70,10 @@ struct alignas(64) Lane {
   std::vector<BoundLink> recv, send;
 };
 
-// Why an operation cannot go on.
-struct Fault {
-  enum Kind : uint32_t { none, mismatch, transport } kind = none;
+// Why a handler failed: a message of another operation.
+struct Mismatch {
   const BoundLink *link = nullptr;
   uint32_t got = 0; // signature in the message
-  Status status;
 };
 
 // The running operation, hot part.
@@ -91,7 +89,9 @@ struct Frame {
   const void *preop_factor = nullptr;
   uint64_t postop_divisor = 0;
   bool in_place = false;
-  Fault fault;
+  const uint8_t **received = nullptr; // room for one step's operands
+  const void **operands = nullptr;
+  Mismatch mismatch;
 };
 
 class Bound {
@@ -107,6 +107,8 @@ public:
   std::vector<Geo> geo; // 2 per group
   uint32_t pieces_in = 1, pieces_out = 1, groups = 1, window = 0;
   bool multi = false, step_major = false, has_net = false;
+  std::vector<const uint8_t *> received; // as many as the widest step receives
+  std::vector<const void *> operands;    // one more
   std::unique_ptr<uint8_t[]> scratch, tmp;
   uint64_t budgeted = 0; // bytes of both, taken from the communicator's budget
   uint64_t scratch_stride = 0;
@@ -176,6 +178,5 @@ int run_composed(Lane &lane, const BoundStep &step, Frame &frame);
 int run_local(Lane &lane, const BoundStep &step, Frame &frame); // no links: copy within the rank
 
 [[gnu::cold]] int fault_mismatch(Frame &frame, const BoundLink &link, const Ring &ring);
-[[gnu::cold]] int fault_status(Frame &frame, const BoundLink &link, Status status);
 
 } // namespace tutti

@@ -85,11 +85,8 @@ void EngineImpl::look_for_disagreement() {
 }
 
 void EngineImpl::explain_fault() {
-  Fault fault = std::move(frame_.fault);
-  frame_.fault = {};
-  if (fault.kind == Fault::mismatch) return report_mismatch(fault.link->peer, fault.link->ring->cold->conn, fault.got, true);
-  if (fault.status.ok()) fault.status = tutti::fail(Code::internal, "operation failed without a reason");
-  die(fault.status.error());
+  const Mismatch &m = frame_.mismatch;
+  report_mismatch(m.link->peer, m.link->ring->cold->conn, m.got, true);
 }
 
 void EngineImpl::ask(int peer, Diagnose d, const std::string &text) {

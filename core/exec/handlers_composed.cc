@@ -9,8 +9,6 @@
 namespace tutti {
 namespace {
 
-constexpr uint32_t kMaxOperands = 256;
-
 struct Message { // the step's message in this slice
   uint32_t buf = 0, count = 1;
   int32_t chunk = 0;
@@ -92,9 +90,7 @@ struct Composer {
       uint32_t got = 0;
       const int ready = port_of(r)->receive(r, m.bytes, sig, recv_home(), at, &got);
       if (ready >= 0) return ready;
-      f.fault.kind = Fault::mismatch;
-      f.fault.link = &link;
-      f.fault.got = got;
+      f.mismatch = {&link, got};
       return -1;
     }
     uint8_t *slot = slot_at(r);
@@ -182,7 +178,7 @@ struct Composer {
 
   // v in memory; `*home` = it lies where it stays for this slice.
   const uint8_t *combine(const uint8_t *const *received, bool *home) const {
-    const void *operand[kMaxOperands + 1];
+    const void **const operand = f.operands;
     uint32_t n = 0;
     const bool src = has(TUTTI_STEP_SRC);
     const uint8_t *own = src ? source() : nullptr;
@@ -237,11 +233,10 @@ int run_composed(Lane &lane, const BoundStep &s, Frame &f) {
   Composer c{lane, s, f};
   c.size_message();
   if (c.m.bytes == 0) return 1;
-  const uint8_t *received[kMaxOperands];
-  if (const int r = c.receive_all(received); r <= 0) return r;
+  if (const int r = c.receive_all(f.received); r <= 0) return r;
   if (!c.can_send_all()) return 0;
   bool home = false;
-  const uint8_t *v = c.combine(received, &home);
+  const uint8_t *v = c.combine(f.received, &home);
   c.send_all(v, home);
   c.consume_all();
   lane.phase = 0;

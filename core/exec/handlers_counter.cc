@@ -153,8 +153,6 @@ template <bool Store> int send_n(Lane &lane, const BoundStep &s, Frame &f) {
   return 1;
 }
 
-constexpr uint32_t kMaxFanIn = 128;
-
 // Fan-in in rank order, result to memory and to the send links. lane.done = links known to be ready.
 int reduce_n(Lane &lane, const BoundStep &s, Frame &f) {
   const tutti_step &step = s.cold->step;
@@ -174,7 +172,7 @@ int reduce_n(Lane &lane, const BoundStep &s, Frame &f) {
   if (!can_send_to_all(s)) return 0;
   lane.done = 0;
   const auto bytes = static_cast<uint64_t>(a.bytes);
-  const void *operand[kMaxFanIn + 1];
+  const void **const operand = f.operands;
   uint32_t n = 0;
   for (uint32_t k = 0; k < s.recv_count; k++) {
     if (with_src && step.src_pos == k) operand[n++] = a.at;

@@ -93,6 +93,8 @@ void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq) {
   frame_.signature = call_signature(args.call);
   frame_.keyed = p2p || args.in_shape.bytes || args.out_shape.bytes;
   frame_.bound = &b;
+  frame_.received = b.received.data();
+  frame_.operands = b.operands.data();
   frame_.scratch = b.scratch.get();
   frame_.scratch_stride = b.scratch_stride;
   frame_.shape[0] = &args.in_shape;
