@@ -1,6 +1,7 @@
 #include "exec/bind.h"
 #include "base/types.h"
 #include "exec/kernels.h"
+#include "transport/net_port.h"
 #include <algorithm>
 #include <set>
 
@@ -72,6 +73,8 @@ private:
     b_.pieces_out = std::max(1u, plan_.out_chunks / std::max(1u, coll_out_blocks(plan_.request.coll, n)));
     if (plan_.request.coll == TUTTI_COLL_SEND_RECV) b_.pieces_in = b_.pieces_out = 1;
     b_.window = plan_.window ? plan_.window : (plan_.scratch_chunks ? kDefaultWindow : kUnlimited);
+    // The plan was proved to end with min_depth slots ahead of the reader, whenever it tells.
+    while (Geometry{sel_.slot_bytes, sel_.depth}.certain() < plan_.min_depth) b_.selection.depth *= 2;
     b_.step_major = plan_.step_major;
     return {};
   }
@@ -140,6 +143,9 @@ private:
       b_.has_net |= net;
     }
     return {};
+      if (net && sending && transport_.net()->window(*ring) < plan_.min_depth)
+        return fail(Code::invalid_argument, "{} needs {} messages under way to rank {}, the network takes {}",
+                    where(lane_index), plan_.min_depth, l.peer, transport_.net()->window(*ring));
   }
 
   Status bind_lane(uint32_t index) {

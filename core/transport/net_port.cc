@@ -243,6 +243,10 @@ bool NetPort::stage(NetLink &link, NetRequest &r, uint64_t bytes) {
 }
 
 bool NetPort::can_send(Ring &ring) {
+uint32_t NetPort::window(const Ring &ring) const {
+  return static_cast<uint32_t>(ring.net->requests.size());
+}
+
   const NetLink &link = *ring.net;
   return !broken_ && !link.requests[ring.seq % link.requests.size()].busy;
 }

@@ -55,6 +55,7 @@ public:
   void set_address(RingCold &ring, std::span<const std::byte> address); // of the peer's listener [any, once]
   bool progress();                                                      // true when something moved
 
+  uint32_t window(const Ring &ring) const; // messages of a send ring that may be under way at once
   bool can_send(Ring &ring);
   // After can_send(). home: `data` stays as it is until sends_pending() is 0 again.
   void send(Ring &ring, const void *data, uint64_t bytes, uint32_t signature, bool home);

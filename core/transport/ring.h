@@ -31,6 +31,9 @@ struct Geometry {
     bytes = (bytes + 63) / 64 * 64;
     return bytes >= 4096 ? bytes + 64 : bytes; // slots a multiple of 4 KiB apart would fight for the same cache sets
   }
+  // The reader tells what it has consumed once per credit_mask() + 1 messages, so a writer is sure of `certain()` slots only.
+  uint32_t credit_mask() const { return depth >= 4 ? depth / 4 - 1 : 0; }
+  uint32_t certain() const { return depth - credit_mask(); }
   uint64_t bytes() const { return (kSlotsOffset + stride() * depth + 4095) / 4096 * 4096; }
 };
 

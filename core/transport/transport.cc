@@ -28,7 +28,7 @@ void install(RingCold &cold, uint8_t *memory) {
   r.credit_line = reinterpret_cast<uint64_t *>(memory + kCreditOffset);
   r.stride = static_cast<uint32_t>(cold.geometry.stride());
   r.mask = cold.geometry.depth - 1;
-  r.credit_mask = cold.geometry.depth >= 4 ? cold.geometry.depth / 4 - 1 : 0;
+  r.credit_mask = cold.geometry.credit_mask();
   r.depth = cold.geometry.depth;
 }
 

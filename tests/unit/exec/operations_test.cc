@@ -38,6 +38,37 @@ TEST_CASE("collectives between threads give the same as arithmetic, at odd sizes
   for (const Case &c : cases()) REQUIRE(right_on_threads(c));
 }
 
+TEST_CASE("a rank receives from more ranks than any table of fixed size would hold") {
+  Case c{"direct", TUTTI_COLL_REDUCE, 300, 5, 64, 2, false, 1, 0, 0, 0};
+  CHECK(right_on_threads(c));
+  c.average = true;
+  CHECK(right_on_threads(c));
+}
+
+TEST_CASE("a plan gets the depth it was proved with, whatever credits lag, or is refused") {
+  const auto far = [](bool net) {
+    return Threads(2, config_with({{"TUTTI_TIMEOUT", "20s"}}), 1, net ? fake_net() : Iface<tutti_net_v1>{}, net);
+  };
+  auto plan = std::make_shared<Plan>(*plan_of("ring", PlanRequest::simple(TUTTI_COLL_ALL_REDUCE, 0, 2)));
+  Selection sel;
+  sel.proto = simple_proto();
+  sel.slot_bytes = 4096;
+  sel.depth = plan->min_depth = 8;
+  {
+    Threads world = far(false);
+    const auto bound = world.engine(0).bind(plan, sel, TUTTI_DT_FLOAT32, TUTTI_RED_SUM);
+    REQUIRE(bound.ok());
+    CHECK(world.engine(0).bound_summary(*bound).find("slots 16 x 4096") != std::string::npos);
+  }
+  Threads world = far(true);
+  CHECK(world.engine(0).bind(plan, sel, TUTTI_DT_FLOAT32, TUTTI_RED_SUM).ok());
+  sel.depth = plan->min_depth = 16; // the device takes 8
+  const auto refused = world.engine(0).bind(plan, sel, TUTTI_DT_FLOAT32, TUTTI_RED_SUM);
+  REQUIRE(!refused.ok());
+  CHECK(refused.status().error().message.find("needs 16 messages under way to rank 1, the network takes 8") !=
+        std::string::npos);
+}
+
 TEST_CASE("collectives between processes give the same as arithmetic") {
   for (const int n : {2, 3})
     CHECK(forked(n, [n](int rank, Engine &engine) {
