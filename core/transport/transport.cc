@@ -167,19 +167,24 @@ Status Transport::make_receive(RingCold &ring) {
     return std::move(block.status()).endpoint(name_of(ring)).peer(ring.peer);
   }
   ring.block = std::move(*block);
-  if (ring.block.bytes() > bytes) TUTTI_TRY(budget_.take(ring.block.bytes() - bytes, name_of(ring))); // whole huge pages
+  if (ring.block.bytes() > bytes) { // whole huge pages
+    if (Status s = budget_.take(ring.block.bytes() - bytes, name_of(ring)); !s.ok()) {
+      budget_.give(bytes);
+      return s;
+    }
+  }
   install(ring, ring.block.data());
   return {};
 }
 
 bool Transport::peer_went_elsewhere(const Ring &ring) {
   const RingCold &mine = *ring.cold;
+  if (ring.net) return false; // what the peer sent before may still be on its way
   std::lock_guard lock(mutex_);
   bool other =
       std::any_of(wanted_.begin(), wanted_.end(), [&](const Wanted &w) { return w.peer == mine.peer && w.conn == mine.conn; });
   const auto from = rings_.lower_bound(Key{mine.peer, mine.conn, false, 0, 0, 0, 0});
   for (auto it = from; !other && it != rings_.end(); ++it) {
-  if (ring.net) return false; // what the peer sent before may still be on its way
     const RingCold &c = *it->second;
     if (c.peer != mine.peer || c.conn != mine.conn || c.sending) break;
     if (&c == &mine) continue;
