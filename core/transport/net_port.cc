@@ -10,8 +10,9 @@ constexpr uint32_t kBatch = 32; // completions per look
 // A peer that fails says why over the control channel and then closes its links: the reason should come first.
 constexpr auto kReasonTime = std::chrono::milliseconds(500);
 
-uint64_t message_tag(const RingCold &r) {
-  return uint64_t(r.conn) << 32 | r.geometry.slot_bytes;
+// Of the first buffer of message `seq` of a link; the second one has the next tag.
+uint64_t message_tag(uint64_t seq) {
+  return 2 * seq;
 }
 
 } // namespace
@@ -242,11 +243,11 @@ bool NetPort::stage(NetLink &link, NetRequest &r, uint64_t bytes) {
   return s >= 0;
 }
 
-bool NetPort::can_send(Ring &ring) {
 uint32_t NetPort::window(const Ring &ring) const {
   return static_cast<uint32_t>(ring.net->requests.size());
 }
 
+bool NetPort::can_send(Ring &ring) {
   const NetLink &link = *ring.net;
   return !broken_ && !link.requests[ring.seq % link.requests.size()].busy;
 }
@@ -276,8 +277,9 @@ void NetPort::send(Ring &ring, const void *data, uint64_t bytes, uint32_t signat
 
 bool NetPort::post_send(NetLink &link, NetRequest &r) {
   if (broken_) return false;
-  const uint64_t tag = message_tag(*link.ring);
-  tutti_net_buf buf[2] = {{&r.header, sizeof r.header, nullptr, tag}, {const_cast<uint8_t *>(r.payload), r.bytes, r.mr, tag}};
+  const uint64_t tag = message_tag(link.unposted);
+  tutti_net_buf buf[2] = {{&r.header, sizeof r.header, nullptr, tag},
+                          {const_cast<uint8_t *>(r.payload), r.bytes, r.mr, tag + 1}};
   uint32_t n = 2;
   if (r.bytes <= kStagedBytes) {
     buf[0] = {r.staged.data(), sizeof(NetHeader) + r.bytes, r.mr, tag};
@@ -301,9 +303,9 @@ bool NetPort::post_recv(NetLink &link, uint64_t bytes, void *home) {
   r.home = home && bytes > kStagedBytes && !(device_.flags & TUTTI_NET_NEEDS_MR);
   if (!stage(link, r, r.home ? 0 : bytes)) return false;
   r.payload = r.home ? static_cast<uint8_t *>(home) : r.staged.data() + sizeof(NetHeader);
-  const uint64_t tag = message_tag(*link.ring);
+  const uint64_t tag = message_tag(link.ring->ring.seq);
   tutti_net_buf buf[2] = {{r.staged.data(), sizeof(NetHeader), r.mr, tag},
-                          {const_cast<uint8_t *>(r.payload), bytes, r.home ? nullptr : r.mr, tag}};
+                          {const_cast<uint8_t *>(r.payload), bytes, r.home ? nullptr : r.mr, tag + 1}};
   const uint32_t n = bytes <= kStagedBytes ? 1 : 2;
   if (n == 1) buf[0].bytes += bytes;
   r.complete = r.truncated = false;
