@@ -20,7 +20,8 @@ uint64_t text_hash(std::string_view text) {
 
 class Binder {
 public:
-  Binder(Transport &transport, Bound &bound) : transport_(transport), b_(bound), plan_(*bound.plan), sel_(bound.selection) {}
+  Binder(Transport &transport, Workspace &workspace, Bound &bound)
+      : transport_(transport), workspace_(workspace), b_(bound), plan_(*bound.plan), sel_(bound.selection) {}
 
   Status run() {
     TUTTI_TRY(check());
@@ -39,14 +40,19 @@ public:
       for (const StepCold &cold : lane.cold) widest = std::max<size_t>(widest, cold.step.recv_count);
     b_.received.resize(widest);
     b_.operands.resize(widest + 1);
-    TUTTI_TRY(allocate(tmp));
-    for (uint32_t i = 0; i < b_.lanes.size(); i++) b_.lanes[i].tmp = b_.tmp.get() ? aligned(b_.tmp.get()) + tmp_at[i] : nullptr;
+    b_.scratch_stride = align_up(sel_.slot_bytes, 64);
+    const uint64_t scratch =
+        plan_.scratch_chunks ? uint64_t(b_.groups) * plan_.scratch_chunks * b_.window * b_.scratch_stride : 0;
+    if (scratch + tmp == 0) return {};
+    TUTTI_ASSIGN(memory,
+                 workspace_.get(scratch + tmp, transport_.budget(), fmt::format("temporary memory of plan {}", plan_.algo)));
+    b_.scratch = memory;
+    for (uint32_t i = 0; i < b_.lanes.size(); i++) b_.lanes[i].tmp = memory + scratch + tmp_at[i];
     return {};
   }
 
 private:
   std::string where(uint32_t lane) const { return fmt::format("plan {} lane {}", plan_.algo, lane); }
-  static uint8_t *aligned(uint8_t *p) { return reinterpret_cast<uint8_t *>(align_up(reinterpret_cast<uintptr_t>(p), 64)); }
   tutti_kernel kernel(tutti_form form, uint32_t flags = 0) const {
     return sel_.proto.table->kernel(sel_.proto.plugin ? sel_.proto.plugin->state : nullptr, form, b_.dtype, b_.op, flags);
   }
@@ -67,14 +73,14 @@ private:
     if (sel_.slot_bytes % 8 != 0)
       return fail(Code::invalid_argument, "plan {}: slot size {} is not a multiple of 8, so elements would be cut", plan_.algo,
                   sel_.slot_bytes);
+    // The plan was proved to end with min_depth slots ahead of the reader, whenever it tells.
+    while (Geometry{sel_.slot_bytes, sel_.depth}.certain() < plan_.min_depth) b_.selection.depth *= 2;
     b_.groups = std::max(1u, plan_.groups);
     const auto n = static_cast<uint32_t>(plan_.request.nranks);
     b_.pieces_in = std::max(1u, plan_.in_chunks / std::max(1u, coll_in_blocks(plan_.request.coll, n)));
     b_.pieces_out = std::max(1u, plan_.out_chunks / std::max(1u, coll_out_blocks(plan_.request.coll, n)));
     if (plan_.request.coll == TUTTI_COLL_SEND_RECV) b_.pieces_in = b_.pieces_out = 1;
     b_.window = plan_.window ? plan_.window : (plan_.scratch_chunks ? kDefaultWindow : kUnlimited);
-    // The plan was proved to end with min_depth slots ahead of the reader, whenever it tells.
-    while (Geometry{sel_.slot_bytes, sel_.depth}.certain() < plan_.min_depth) b_.selection.depth *= 2;
     b_.step_major = plan_.step_major;
     return {};
   }
@@ -137,15 +143,15 @@ private:
         g.word_offset = p.flag_offset;
       }
       TUTTI_ASSIGN(ring, transport_.ring(l.peer, l.conn, sending, g));
+      if (net && sending && transport_.net()->window(*ring) < plan_.min_depth)
+        return fail(Code::invalid_argument, "{} needs {} messages under way to rank {}, the network takes {}",
+                    where(lane_index), plan_.min_depth, l.peer, transport_.net()->window(*ring));
       uint64_t mark = text_hash(net ? "net" : p.name);
       if (l.conn < kP2pConn) mark ^= plan_.fingerprint(l, !sending);
       out->push_back({ring, mix32(mark) & ~1u, l.peer});
       b_.has_net |= net;
     }
     return {};
-      if (net && sending && transport_.net()->window(*ring) < plan_.min_depth)
-        return fail(Code::invalid_argument, "{} needs {} messages under way to rank {}, the network takes {}",
-                    where(lane_index), plan_.min_depth, l.peer, transport_.net()->window(*ring));
   }
 
   Status bind_lane(uint32_t index) {
@@ -318,19 +324,8 @@ private:
     return most;
   }
 
-  Status allocate(uint64_t tmp) {
-    b_.scratch_stride = align_up(sel_.slot_bytes, 64);
-    const uint64_t scratch =
-        plan_.scratch_chunks ? uint64_t(b_.groups) * plan_.scratch_chunks * b_.window * b_.scratch_stride : 0;
-    if (scratch + tmp == 0) return {};
-    TUTTI_TRY(transport_.budget().take(scratch + tmp, fmt::format("scratch of plan {}", plan_.algo)));
-    b_.budgeted = scratch + tmp;
-    if (scratch) b_.scratch = std::make_unique<uint8_t[]>(scratch + 64);
-    if (tmp) b_.tmp = std::make_unique<uint8_t[]>(tmp + 64);
-    return {};
-  }
-
   Transport &transport_;
+  Workspace &workspace_;
   Bound &b_;
   const Plan &plan_;
   const Selection &sel_;
@@ -357,15 +352,15 @@ std::string summary_of(const Transport &transport, const Bound &b) {
 
 } // namespace
 
-Result<std::unique_ptr<Bound>> bind_plan(Transport &transport, std::shared_ptr<const Plan> plan, const Selection &selection,
-                                         tutti_dtype dtype, tutti_redop op) {
+Result<std::unique_ptr<Bound>> bind_plan(Transport &transport, Workspace &workspace, std::shared_ptr<const Plan> plan,
+                                         const Selection &selection, tutti_dtype dtype, tutti_redop op) {
   auto bound = std::make_unique<Bound>();
   bound->plan = std::move(plan);
   bound->selection = selection;
   bound->dtype = dtype;
   bound->op = op;
   if (!bound->plan) return fail(Code::invalid_argument, "no plan to bind");
-  TUTTI_TRY(Binder(transport, *bound).run());
+  TUTTI_TRY(Binder(transport, workspace, *bound).run());
   bound->multi = bound->lanes.size() > 1;
   bound->summary = summary_of(transport, *bound);
   bound->way = mix32(text_hash(bound->way_text()));

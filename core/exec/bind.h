@@ -5,7 +5,7 @@
 
 namespace tutti {
 
-Result<std::unique_ptr<Bound>> bind_plan(Transport &transport, std::shared_ptr<const Plan> plan, const Selection &selection,
-                                         tutti_dtype dtype, tutti_redop op);
+Result<std::unique_ptr<Bound>> bind_plan(Transport &transport, Workspace &workspace, std::shared_ptr<const Plan> plan,
+                                         const Selection &selection, tutti_dtype dtype, tutti_redop op);
 
 } // namespace tutti

@@ -1,6 +1,8 @@
 // Chunk arithmetic that the fast path leaves out, and faults.
 #include "exec/bound.h"
 #include "transport/transport.h"
+#include <algorithm>
+#include <cstring>
 
 namespace tutti {
 namespace {
@@ -21,8 +23,6 @@ uint64_t chunk_bytes_of(const Lane &lane, const Frame &f, uint32_t buf, int32_t 
 
 } // namespace
 
-Piece irregular_piece(const Lane &lane, const Frame &f, uint32_t buf, int32_t chunk, uint64_t *chunk_bytes) {
-  const Span whole = chunk_of(f, lane.group, buf, chunk);
 Result<uint8_t *> Workspace::get(uint64_t bytes, MemoryBudget &budget, const std::string &what) {
   if (bytes <= size_) return blocks_.back().get();
   uint64_t size = std::max(bytes, 2 * size_);
@@ -38,6 +38,8 @@ Result<uint8_t *> Workspace::get(uint64_t bytes, MemoryBudget &budget, const std
   return p;
 }
 
+Piece irregular_piece(const Lane &lane, const Frame &f, uint32_t buf, int32_t chunk, uint64_t *chunk_bytes) {
+  const Span whole = chunk_of(f, lane.group, buf, chunk);
   *chunk_bytes = whole.bytes;
   const Span part = slice_span(whole, f.slice_bytes, lane.slice);
   return {lane.geo[buf].base + part.offset, static_cast<int64_t>(part.bytes)};

@@ -1,10 +1,12 @@
 // tutti/core/exec/bound.h: a plan resolved for running: 64-byte steps with their handler and kernel, lanes, chunk arithmetic.
 #pragma once
 #include "exec/engine.h"
+#include "transport/memory.h"
 #include "transport/ring.h"
 #include "tutti/plugin/host.h"
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -94,6 +96,20 @@ struct Frame {
   Mismatch mismatch;
 };
 
+// Temporary memory of operations. They run one at a time, so all bound plans share it; it grows by doubling, and what a plan
+// was given stays.
+class Workspace {
+public:
+  Result<uint8_t *> get(uint64_t bytes, MemoryBudget &budget, const std::string &what); // 64-byte aligned [binder]
+
+private:
+  struct Free {
+    void operator()(uint8_t *p) const { ::operator delete[](p, std::align_val_t(64)); }
+  };
+  std::vector<std::unique_ptr<uint8_t[], Free>> blocks_;
+  uint64_t size_ = 0; // of the last one
+};
+
 class Bound {
 public:
   std::shared_ptr<const Plan> plan;
@@ -109,8 +125,7 @@ public:
   bool multi = false, step_major = false, has_net = false;
   std::vector<const uint8_t *> received; // as many as the widest step receives
   std::vector<const void *> operands;    // one more
-  std::unique_ptr<uint8_t[]> scratch, tmp;
-  uint64_t budgeted = 0; // bytes of both, taken from the communicator's budget
+  uint8_t *scratch = nullptr;            // in the engine's workspace
   uint64_t scratch_stride = 0;
   tutti_scale_fn scale = nullptr;
   tutti_divide_fn divide = nullptr;

@@ -102,7 +102,7 @@ Status EngineImpl::set_peers(std::span<const Bytes> infos) {
 
 Result<const Bound *> EngineImpl::bind(std::shared_ptr<const Plan> plan, const Selection &selection, tutti_dtype dtype,
                                        tutti_redop op) {
-  TUTTI_ASSIGN(bound, bind_plan(*transport_, std::move(plan), selection, dtype, op));
+  TUTTI_ASSIGN(bound, bind_plan(*transport_, workspace_, std::move(plan), selection, dtype, op));
   bounds_.push_back(std::move(bound));
   return static_cast<const Bound *>(bounds_.back().get());
 }
@@ -113,7 +113,6 @@ void EngineImpl::release(const Bound *bound) {
     for (Recent &r : recent_)
       if (r.bound.load(std::memory_order_relaxed) == bound) r.bound.store(nullptr, std::memory_order_relaxed);
   }
-  transport_->budget().give(bound->budgeted);
   std::erase_if(bounds_, [&](const auto &b) { return b.get() == bound; });
 }
 

@@ -171,6 +171,7 @@ private:
   std::atomic<bool> quiesced_{false};
   mutable std::mutex mutex_; // guards error_ to skipped_count_, and a Recent's bound against release()
   Status error_;
+  Workspace workspace_;
   std::array<WaitFor, kMostNamed> waits_{}; // whom the operation waits for, as last noted
   uint64_t waits_slices_ = 0, waits_seq_ = 0;
   size_t waits_count_ = 0;

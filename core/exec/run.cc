@@ -95,7 +95,7 @@ void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq) {
   frame_.bound = &b;
   frame_.received = b.received.data();
   frame_.operands = b.operands.data();
-  frame_.scratch = b.scratch.get();
+  frame_.scratch = b.scratch;
   frame_.scratch_stride = b.scratch_stride;
   frame_.shape[0] = &args.in_shape;
   frame_.shape[1] = &args.out_shape;

@@ -37,8 +37,8 @@ Status MemoryBudget::take(uint64_t bytes, const std::string &what) {
   uint64_t used = used_.load(std::memory_order_relaxed);
   do {
     if (cap_ && (bytes > cap_ || used > cap_ - bytes))
-      return fail(Code::system, "{} needs {} bytes, but {} of the cap of {} bytes (memory.cap) are in use", what, bytes, used,
-                  cap_)
+      return fail(Code::invalid_usage, "{} needs {} bytes, but {} of the cap of {} bytes (memory.cap) are in use", what, bytes,
+                  used, cap_)
           .phase("connect")
           .hint("raise memory.cap or use fewer channels or smaller slots");
   } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));

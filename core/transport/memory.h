@@ -12,7 +12,8 @@ namespace tutti {
 class MemoryBudget {
 public:
   explicit MemoryBudget(uint64_t cap) : cap_(cap) {}
-  Status take(uint64_t bytes, const std::string &what); // refusal names cap, use and what was asked
+  // A refusal names cap, use and what was asked; it is no end of anything by itself.
+  Status take(uint64_t bytes, const std::string &what);
   void give(uint64_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
   uint64_t used() const { return used_.load(std::memory_order_relaxed); }
 

@@ -209,3 +209,23 @@ TEST_CASE("what a rank sent last arrives although it never calls again") {
   });
   CHECK(wrong == 0);
 }
+
+TEST_CASE("plans share one temporary memory, and what passes the cap is refused without harm") {
+  Threads world(2, config_with({{"TUTTI_MEMORY_CAP", "1MiB"}}));
+  Engine &e = world.engine(0);
+  Selection sel;
+  sel.proto = simple_proto();
+  sel.slot_bytes = 4096;
+  sel.depth = 4;
+  const auto plan = plan_of("direct", PlanRequest::simple(TUTTI_COLL_ALL_REDUCE, 0, 2));
+  REQUIRE(e.bind(plan, sel, TUTTI_DT_FLOAT32, TUTTI_RED_SUM).ok());
+  const uint64_t one = e.usage().bytes;
+  for (const tutti_redop op : {TUTTI_RED_MAX, TUTTI_RED_MIN, TUTTI_RED_PROD}) // the same links
+    REQUIRE(e.bind(plan, sel, TUTTI_DT_FLOAT32, op).ok());
+  CHECK(e.usage().bytes == one);
+  sel.slot_bytes = 1 << 20;
+  const auto refused = e.bind(plan, sel, TUTTI_DT_FLOAT32, TUTTI_RED_SUM);
+  REQUIRE(!refused.ok());
+  CHECK(refused.status().code() == Code::invalid_usage);
+  CHECK(!e.failed());
+}
