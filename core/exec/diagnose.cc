@@ -102,7 +102,7 @@ bool EngineImpl::answered() {
          });
 }
 
-std::optional<std::string> EngineImpl::answer_of(int peer) {
+std::optional<EngineImpl::Answer> EngineImpl::answer_of(int peer) {
   const auto q = std::find_if(questions_.begin(), questions_.end(), [&](const Question &x) { return x.peer == peer; });
   if (q == questions_.end()) return std::nullopt;
   std::lock_guard lock(mutex_);
@@ -154,7 +154,7 @@ void EngineImpl::report_mismatch(int peer, uint16_t conn, uint32_t got, bool hav
     d.has_signature = have_signature;
     ask(peer, d, mine);
   }
-  if (answered()) disagree(peer, mine, answer_of(peer).value_or("another operation"));
+  if (answered()) disagree(peer, mine, answer_of(peer).value_or(Answer{{}, "another operation"}).text);
 }
 
 // Which of this rank's calls sent a message with this signature to `from` on `conn`: the newest that fits, else the newest.
@@ -181,7 +181,7 @@ void EngineImpl::on_diagnose(Message message) {
   switch (d.type) {
   case Diagnosis::answer: {
     std::lock_guard lock(mutex_);
-    if (answers_.size() < 64) answers_[d.nonce] = std::move(text);
+    if (answers_.size() < 64) answers_[d.nonce] = {d, std::move(text)};
     return;
   }
   case Diagnosis::inquire:
@@ -198,12 +198,22 @@ void EngineImpl::on_diagnose(Message message) {
   default:
     return;
   }
-  const std::string mine = d.type == Diagnosis::ask ? activity() : call_for(message.from, d.conn, d.got, d.has_signature != 0);
   Diagnose reply;
   reply.type = Diagnosis::answer;
   reply.nonce = d.nonce;
+  if (d.type == Diagnosis::ask) say_doing(&reply);
+  const std::string mine = d.type == Diagnosis::ask ? activity() : call_for(message.from, d.conn, d.got, d.has_signature != 0);
   (void)send_diagnose(bootstrap_, message.from, reply, mine); // a peer that is gone needs no answer
   if (d.type == Diagnosis::mismatch) disagree(message.from, mine, text);
+}
+
+void EngineImpl::say_doing(Diagnose *answer) const {
+  const uint64_t done = completed();
+  answer->doing = tail_.load(std::memory_order_acquire) > done ? Doing::busy : Doing::idle;
+  CallInfo last;
+  uint64_t seq = 0;
+  if (done == 0 || !read_recent(recent_[done % kRecent], &last, &answer->got, &seq) || seq != done) return;
+  answer->number = last.number;
 }
 
 // Asks at the first call, fails when the answers are there or late.
@@ -218,16 +228,21 @@ void EngineImpl::expire(Nanos waited) {
         ask(w.peer, d, "");
   }
   if (!answered()) return;
-  const std::string call = recent_call(started_.load(std::memory_order_relaxed));
+  const uint64_t started = started_.load(std::memory_order_relaxed);
+  const std::string call = recent_call(started);
+  CallInfo mine;
+  uint32_t signature = 0;
+  uint64_t seq = 0;
+  const bool known = read_recent(recent_[started % kRecent], &mine, &signature, &seq);
   std::string who, said;
   for (const WaitFor &w : waits) who += (who.empty() ? "" : " and ") + wait_text(w, slices_);
   for (const Question &q : questions_) {
     const auto answer = answer_of(q.peer);
-    std::string does = answer ? "is in " + *answer : "does not answer";
-    if (answer && *answer == "idle after " + call)
-      does = "has completed it";
-    else if (answer && answer->starts_with("idle"))
-      does = "has not called it: it is " + *answer;
+    std::string does = answer ? "is in " + answer->text : "does not answer";
+    if (answer && answer->head.doing == Doing::idle) {
+      const bool done = known && answer->head.number == mine.number && answer->head.got == signature;
+      does = done ? "has completed it" : "has not called it: it is " + answer->text;
+    }
     said += fmt::format("; rank {} {}", q.peer, does);
   }
   Error e;

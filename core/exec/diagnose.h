@@ -14,11 +14,14 @@ enum class Diagnosis : uint32_t {
   finished = 6, // yes, and I have completed it
 };
 
-// Followed by text.
+enum class Doing : uint32_t { unknown = 0, busy = 1, idle = 2 };
+
+// Followed by text. The answer to `ask` says what the rank does; got and number are of the call that it completed last.
 struct Diagnose {
   Diagnosis type{};
   uint32_t conn = 0, got = 0, way = 0;
-  uint32_t has_signature = 0, reserved = 0;
+  uint32_t has_signature = 0;
+  Doing doing = Doing::unknown;
   uint64_t nonce = 0, number = 0;
 };
 inline const uint64_t kDiagnoseTag = make_tag(MsgKind::diagnose, 0);

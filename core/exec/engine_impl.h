@@ -73,6 +73,10 @@ private:
     int peer;
     uint64_t nonce;
   };
+  struct Answer {
+    Diagnose head;
+    std::string text;
+  };
   struct Idle { // a waiting thread's patience
     uint32_t rounds = 0;
     Clock::time_point since{};
@@ -130,7 +134,8 @@ private:
   void on_diagnose(Message message);
   void ask(int peer, Diagnose head, const std::string &text);
   bool answered(); // all of them are, or it is too late
-  std::optional<std::string> answer_of(int peer);
+  std::optional<Answer> answer_of(int peer);
+  void say_doing(Diagnose *answer) const;
   void forget_questions();
   std::string recent_call(uint64_t seq) const;
   std::string call_for(int from, uint32_t conn, uint32_t got, bool have_signature) const;
@@ -175,7 +180,7 @@ private:
   std::array<WaitFor, kMostNamed> waits_{}; // whom the operation waits for, as last noted
   uint64_t waits_slices_ = 0, waits_seq_ = 0;
   size_t waits_count_ = 0;
-  std::map<uint64_t, std::string> answers_;
+  std::map<uint64_t, Answer> answers_;
   std::map<int, uint64_t> finished_;   // number of the collective that a peer said it has completed
   std::array<CallInfo, 16> skipped_{}; // calls that had nothing to move
   uint64_t skipped_count_ = 0;
