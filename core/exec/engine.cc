@@ -163,7 +163,7 @@ Status EngineImpl::wait(uint64_t seq) {
   if (own()) [[likely]] { // usually one look is enough, and a waiter need not be announced
     drive_round(polls_);
     disown();
-    if (completed() >= seq) return {};
+    if (completed() >= seq) return leave_rest();
   }
   waiters_.fetch_add(1, std::memory_order_relaxed);
   Idle patience;
@@ -179,8 +179,13 @@ Status EngineImpl::wait(uint64_t seq) {
       idle(patience);
   }
   waiters_.fetch_sub(1, std::memory_order_relaxed);
-  if (completed() >= seq) return {};
-  return stopped();
+  return completed() >= seq ? leave_rest() : stopped();
+}
+
+// What is still to be done has no waiter any more.
+Status EngineImpl::leave_rest() {
+  if (progress_thread_ && completed() < tail_.load(std::memory_order_relaxed)) driver::work_arrived();
+  return {};
 }
 
 bool EngineImpl::quiesce() {

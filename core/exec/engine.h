@@ -53,6 +53,8 @@ struct OpArgs {
 
 class Engine {
 public:
+  static constexpr uint32_t kQueue = 128; // operations enqueued and not complete
+
   // Local part; what this rank tells its peers is local_info(). net: the plugin to use between hosts (may be empty when all
   // ranks share a host and shared memory is on).
   static Result<std::shared_ptr<Engine>> create(Bootstrap &bootstrap, const Registry &registry,
@@ -87,6 +89,7 @@ public:
     return wait(seq);
   }
 
+  bool has_room() const { return enqueued_ - completed() < kQueue; } // enqueue() will not wait [one thread at a time]
   uint64_t completed() const { return completed_.load(std::memory_order_acquire); }
   uint64_t enqueued() const { return enqueued_; }
   // Drives this engine, and every now and then all others of the process, until seq has completed or the engine failed. An

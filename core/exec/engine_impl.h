@@ -12,9 +12,9 @@
 
 namespace tutti {
 
-constexpr uint32_t kQueue = 128; // operations enqueued and not complete
-constexpr uint32_t kRecent = 32; // calls remembered for diagnoses
-constexpr size_t kMostNamed = 8; // ranks asked and named in one error
+constexpr uint32_t kRoundOps = 32; // completed in one round at most: the others of the process want their turn
+constexpr uint32_t kRecent = 32;   // calls remembered for diagnoses
+constexpr size_t kMostNamed = 8;   // ranks asked and named in one error
 
 // Orders stores past the caches before what other threads learn next.
 inline void store_fence() {
@@ -113,6 +113,7 @@ private:
   // engine.cc: waiting
   void idle(Idle &state);
   Status stopped(); // the error, once nothing touches buffers any more
+  Status leave_rest();
   void on_blocked();
   void remember(const CallInfo &call, const Bound *bound, uint64_t seq, uint32_t signature);
   void die(Error error); // fail() and tell all ranks

@@ -243,7 +243,7 @@ bool EngineImpl::dependencies_met(const Queued &op) const {
 
 bool EngineImpl::drive_round(uint32_t polls) {
   bool any = false;
-  while (!failed()) {
+  for (uint32_t ops = 0; ops < kRoundOps && !failed();) {
     if (!active_) {
       const uint64_t seq = completed_.load(std::memory_order_relaxed) + 1;
       if (seq > tail_.load(std::memory_order_acquire)) return any;
@@ -271,3 +271,4 @@ bool EngineImpl::drive_round(uint32_t polls) {
 }
 
 } // namespace tutti
+      ops++;
