@@ -49,7 +49,7 @@ void Accesses::add(uint32_t cell, uint32_t step, uint32_t iter, bool write) {
       return;
     }
   }
-  nodes_.push_back({{step, iter, iter, write}, head_[cell]});
+  nodes_.push_back({{step, iter, write}, head_[cell]});
   head_[cell] = static_cast<uint32_t>(nodes_.size() - 1);
 }
 

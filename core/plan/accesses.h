@@ -6,8 +6,8 @@
 namespace tutti {
 
 struct Access {
-  uint32_t step = 0;                      // flat number: Accesses::step_id()
-  uint32_t first_iter = 0, last_iter = 0; // iterations of the step between which it happens
+  uint32_t step = 0;      // flat number: Accesses::step_id()
+  uint32_t last_iter = 0; // iteration of the step in which it happens last
   bool write = false;
 };
 

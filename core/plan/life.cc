@@ -1,14 +1,10 @@
-// Which sends may leave from the user's memory, and which receives may land there, and how early.
+// Which sends may leave from the user's memory, and which receives may land there.
 #include "plan/life.h"
 #include "plan/accesses.h"
 #include "plan/refs.h"
 
 namespace tutti {
 namespace {
-
-struct Bits {
-  uint32_t send_home, recv_home, recv_early;
-};
 
 // The memory that holds v once the step's operands have been read: dst, or src when v is src itself.
 const tutti_ref *home_of(const tutti_step &s) {
@@ -42,13 +38,7 @@ bool receives_at_home(const tutti_step &s) {
          !has(s, TUTTI_STEP_SRC) && !has(s, TUTTI_STEP_POSTOP);
 }
 
-bool receives_early(const Accesses &acc, uint32_t group, const tutti_step &s, uint32_t id) {
-  return receives_at_home(s) && all_cells(acc, group, s, s.dst, [&](const Access &a, uint32_t i) {
-           return a.step == id ? a.first_iter == i && a.last_iter == i : acc.before(id, a.step);
-         });
-}
-
-Status add_bits(Plan &plan, bool in_place, const Bits &bits) {
+Status add_bits(Plan &plan, bool in_place, uint32_t send_home) {
   TUTTI_ASSIGN(acc, Accesses::of(plan, in_place));
   for (uint32_t l = 0; l < plan.lanes.size(); l++) {
     PlanLane &lane = plan.lanes[l];
@@ -57,9 +47,8 @@ Status add_bits(Plan &plan, bool in_place, const Bits &bits) {
       const tutti_step &s = lane.steps[i];
       const uint32_t id = acc.step_id(l, i);
       uint32_t &life = lane.life[i];
-      if (sends_from_home(acc, lane.group, s, id)) life |= bits.send_home;
-      if (receives_at_home(s)) life |= bits.recv_home;
-      if (receives_early(acc, lane.group, s, id)) life |= bits.recv_early;
+      if (sends_from_home(acc, lane.group, s, id)) life |= send_home;
+      if (receives_at_home(s)) life |= kRecvHome;
     }
   }
   return {};
@@ -68,8 +57,8 @@ Status add_bits(Plan &plan, bool in_place, const Bits &bits) {
 } // namespace
 
 Status find_life(Plan &plan) {
-  TUTTI_TRY(add_bits(plan, false, {kSendHome, kRecvHome, kRecvEarly}));
-  return add_bits(plan, true, {kSendHomeInPlace, kRecvHome, kRecvEarlyInPlace});
+  TUTTI_TRY(add_bits(plan, false, kSendHome));
+  return add_bits(plan, true, kSendHomeInPlace);
 }
 
 } // namespace tutti

@@ -47,8 +47,6 @@ enum StepLife : uint32_t {
   kSendHome = 1u << 0, // v's home (src, or dst once stored) is not written later in this slice: it can be sent from there
   kSendHomeInPlace = 1u << 1, // the same when IN and OUT are one
   kRecvHome = 1u << 2,        // a single received operand may land in dst at once (STORE, no REDUCE, dst not SCRATCH)
-  kRecvEarly = 1u << 3,       // ... and even before the step is reached: nothing earlier in this slice touches dst
-  kRecvEarlyInPlace = 1u << 4,
 };
 
 struct PlanLane {
