@@ -1,6 +1,7 @@
 // tutti/plugins/net-socket/stripes.cc
 #include "stripes.h"
 #include "context.h"
+#include <csignal>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -52,17 +53,16 @@ Helpers::Helpers(uint32_t threads) {
     if (!h->epoll || !h->event) plugin::fail_errno(errno, "cannot make a helper thread's event descriptors");
     epoll_event e{EPOLLIN, {.ptr = nullptr}};
     epoll_ctl(h->epoll.get(), EPOLL_CTL_ADD, h->event.get(), &e);
-    h->thread = std::thread([p = h.get()] { p->run(); });
+    h->start();
     helpers_.push_back(std::move(h));
   }
 }
 
-Helpers::~Helpers() {
-  for (auto &h : helpers_) {
-    h->stop = true;
-    h->kick();
-    h->thread.join();
-  }
+Helpers::Helper::~Helper() {
+  if (!thread.joinable()) return;
+  stop = true;
+  kick();
+  thread.join();
 }
 
 void Helpers::add(Stripe *stripe) {
@@ -88,6 +88,20 @@ void Helpers::wake(Stripe *stripe) {
   Helper &h = of(stripe);
   // Both sides exchange: either this sees that the helper sleeps, or the helper's last look sees what was pushed before.
   if (h.asleep.exchange(false, std::memory_order_acq_rel)) h.kick();
+}
+
+void Helpers::Helper::start() {
+  sigset_t all, old; // signals belong to the application's threads, but for those that a thread's own faults raise
+  sigfillset(&all);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, fault);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  try {
+    thread = std::thread([this] { run(); });
+  } catch (const std::system_error &) {
+    pthread_sigmask(SIG_SETMASK, &old, nullptr);
+    throw;
+  }
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
 
 void Helpers::Helper::kick() {

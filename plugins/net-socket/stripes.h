@@ -54,7 +54,6 @@ private:
 class Helpers {
 public:
   explicit Helpers(uint32_t threads);
-  ~Helpers();
   // From add() to the return of remove() some helper serves the stripe.
   void add(Stripe *stripe);
   void remove(Stripe *stripe);
@@ -69,6 +68,8 @@ private:
     std::atomic<bool> asleep{false}, stop{false};
     Fd epoll, event;
     std::thread thread;
+    ~Helper(); // ends the thread
+    void start();
     void run();
     bool serve();
     void kick();
