@@ -40,7 +40,7 @@ TEST_CASE("no thread writes a buffer once one of two waiters has its error") {
     for (int r = 0; r < 2; r++) {
       const auto ru = static_cast<size_t>(r);
       in[r].assign(count, 1), out[r].assign(count, 0);
-      const Ready x = ready(world.engine(r), algo, TUTTI_COLL_ALL_REDUCE, r, 2, 256, TUTTI_REQ_MANY_SLICES);
+      const Ready x = ready(world.engine(r), algo, TUTTI_COLL_ALL_REDUCE, r, 2, 1 << 20, TUTTI_REQ_MANY_SLICES);
       REQUIRE(x.bound);
       const auto s =
           world.engine(r).enqueue(x.bound, args_of(*x.plan, in[r].data(), out[r].data(), count, TUTTI_DT_INT32, 0, 1));
