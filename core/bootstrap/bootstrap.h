@@ -72,7 +72,7 @@ public:
   };
   static Result<Launch> launch_from_env(const Config &config, Deadline deadline);
 
-  virtual ~Bootstrap() = default; // says goodbye to neighbours; never waits
+  virtual ~Bootstrap() = default; // says goodbye to neighbours; waits at most 1 s, until sockets have taken it
 
   virtual int rank() const = 0;
   virtual int nranks() const = 0;

@@ -198,7 +198,7 @@ bool Conn::read_some() {
 }
 
 void Conn::readable() {
-  if (state_ == State::parked || state_ == State::verified || held_) { // only look whether the other end left
+  if (state_ == State::parked || state_ == State::verified) { // only look whether the other end left
     char byte;
     const ssize_t n = recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
@@ -222,7 +222,7 @@ void Conn::readable() {
 void Conn::handle_input() {
   while (state_ != State::open && state_ != State::closed && handshake_step()) {
   }
-  if (state_ == State::open && !held_) parse_frames();
+  if (state_ == State::open) parse_frames();
 }
 
 bool Conn::handshake_step() {
@@ -240,10 +240,6 @@ bool Conn::handshake_step() {
     }
     hello_ = *hello;
     state_ = State::parked;
-    if (hello_.wire != kWireVersion) {
-      refuse(Refusal::wire);
-      return false;
-    }
     if (on_hello) on_hello(hello_);
     return false;
   }
@@ -319,16 +315,9 @@ void Conn::own(std::shared_ptr<std::atomic<uint64_t>> queued, std::shared_ptr<st
   if (owner_fds && fd_) owner_fds->fetch_add(1);
 }
 
-void Conn::release() {
-  held_ = false;
-  if (state_ != State::open) return;
-  update_events();
-  handle_input();
-}
-
 void Conn::parse_frames() {
   const Ptr self = shared_from_this();
-  while (state_ == State::open && !held_ && in_.size() - in_at_ >= kFrameHeader) {
+  while (state_ == State::open && in_.size() - in_at_ >= kFrameHeader) {
     const auto header = decode_header(std::span<const std::byte, kFrameHeader>(in_.data() + in_at_, kFrameHeader));
     if (!header) return lost(fail(Code::internal, "control connection carried a malformed frame"));
     if (in_.size() - in_at_ - kFrameHeader < header->length) {
@@ -356,7 +345,7 @@ void Conn::parse_frames() {
 }
 
 void Conn::send(FrameType type, uint64_t tag, std::span<const std::byte> payload, UniqueFd fd) {
-  if (state_ != State::open) return;
+  if (state_ != State::open || deaf_) return;
   Out o;
   o.data.resize(kFrameHeader + payload.size());
   encode(FrameHeader{static_cast<uint32_t>(payload.size()), type, static_cast<bool>(fd), tag}, o.data.data());
@@ -400,7 +389,10 @@ void Conn::writable() {
     if (n < 0) {
       const int err = errno;
       if (state_ == State::finishing) return close();
-      return lost(ended(err));
+      if (state_ != State::open || (err != EPIPE && err != ECONNRESET)) return lost(ended(err));
+      deaf_ = true; // it is gone; a goodbye may wait to be read, and epoll wakes us for that or for the end
+      forget_output();
+      break;
     }
     o.fd.reset();
     o.at += static_cast<size_t>(n);
@@ -471,10 +463,14 @@ void Conn::drop() {
     fd_.reset();
     if (owner_fds) owner_fds->fetch_sub(1);
   }
+  forget_output();
+  in_fds_.clear();
+}
+
+void Conn::forget_output() {
   if (queued_bytes)
     for (const Out &o : out_) queued_bytes->fetch_sub(o.data.size());
   out_.clear();
-  in_fds_.clear();
 }
 
 } // namespace tutti::boot

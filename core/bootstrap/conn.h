@@ -49,8 +49,6 @@ public:
   bool closed() const { return state_ == State::closed; }
   const Hello &hello() const { return hello_; }
   const std::string &remote() const { return remote_; }
-  void hold() { held_ = true; } // frames wait until release()
-  void release();
 
 private:
   enum class State { connecting, wait_challenge, verified, wait_hello, parked, wait_proof, open, finishing, closed };
@@ -68,6 +66,7 @@ private:
   void lost(Status why);
   Status ended(int err) const; // what the remote end looks like when the connection breaks
   void drop();
+  void forget_output();
   void retire_callbacks();
   size_t allowance() const;
 
@@ -79,7 +78,7 @@ private:
   Service &service_;
   UniqueFd fd_;
   bool is_unix_;
-  bool held_ = false;
+  bool deaf_ = false; // the other end reads no more; what it sent may still be read
   Nanos dead_after_ = kDeadAfter;
   std::string remote_;
   State state_ = State::connecting;

@@ -139,11 +139,6 @@ std::string Dialer::last_error() const {
 
 namespace {
 
-bool is_loopback(const Endpoint &e) {
-  if (e.family() == AF_INET6) return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6 *>(&e.storage)->sin6_addr);
-  return ntohl(reinterpret_cast<const sockaddr_in *>(&e.storage)->sin_addr.s_addr) >> 24 == 127;
-}
-
 // The chosen address in the network of the other end, else the first of its family.
 Endpoint source_for(const Endpoint &to, const std::vector<netif::Choice> &choices) {
   const netif::Choice *best = nullptr;

@@ -75,63 +75,97 @@ Hub::~Hub() = default;
 
 // ---- listeners
 
-Result<UniqueFd> Hub::open_tcp(int family, const Endpoint *at, uint16_t port) {
-  UniqueFd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+namespace {
+
+// reuse: a port that is given must be free again at once.
+Result<UniqueFd> open_tcp(const Endpoint &at, bool reuse) {
+  UniqueFd fd(socket(at.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return fail_errno(errno, "cannot open a socket");
   const int on = 1;
-  if (at) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on); // a fixed port must be free again at once
-  Endpoint e;
-  if (at)
-    e = *at;
-  else {
-    e.storage.ss_family = static_cast<sa_family_t>(family);
-    e.set_port(port);
-  }
-  if (family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
-  if (bind(fd.get(), reinterpret_cast<const sockaddr *>(&e.storage), e.length()) != 0 || ::listen(fd.get(), kBacklog) != 0)
-    return fail_errno(errno, "cannot listen at " + e.text());
+  if (reuse) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (at.family() == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+  if (at.family() == AF_INET6 && !reuse) // an own address may still be checked for duplicates on the link
+    setsockopt(fd.get(), IPPROTO_IPV6, IPV6_FREEBIND, &on, sizeof on);
+  if (bind(fd.get(), reinterpret_cast<const sockaddr *>(&at.storage), at.length()) != 0 || ::listen(fd.get(), kBacklog) != 0)
+    return fail_errno(errno, "cannot listen at " + at.text());
   return fd;
 }
 
-namespace {
+Endpoint wildcard(int family, uint16_t port = 0) {
+  Endpoint e;
+  e.storage.ss_family = static_cast<sa_family_t>(family);
+  e.set_port(port);
+  return e;
+}
+
+// A host without this family, which nobody asked for.
+bool absent(const Status &s, const Config &config) {
+  if (s.ok() || family_of(config) != 0) return false;
+  return s.error().sys_errno == EAFNOSUPPORT || s.error().sys_errno == EADDRNOTAVAIL;
+}
+
+std::string address_text(Endpoint e) {
+  e.set_port(0);
+  return e.family() == AF_INET6
+             ? fmt::format("{}%{}", e.text(), reinterpret_cast<const sockaddr_in6 *>(&e.storage)->sin6_scope_id)
+             : e.text();
+}
+
 uint16_t bound_port(int fd) {
   Endpoint e;
   socklen_t n = sizeof e.storage;
   getsockname(fd, reinterpret_cast<sockaddr *>(&e.storage), &n);
   return e.port();
 }
+
 } // namespace
 
-Status Hub::open_listeners(const Config &config) {
-  const int family = family_of(config);
+Result<uint16_t> Hub::open_in_range(const Endpoint &at, const Config &config) {
   const auto [low, high] = ports_of(config);
-  for (int f : {AF_INET, AF_INET6}) {
-    if (family != 0 && f != family) continue;
-    Status last;
-    const int count = low > 0 ? high - low + 1 : 1;
-    const int start = low > 0 ? static_cast<int>(random_u64() % static_cast<uint64_t>(count)) : 0;
-    for (int i = 0; i < count; i++) { // from a random place: many processes share the range
-      auto fd = open_tcp(f, nullptr, static_cast<uint16_t>(low > 0 ? low + (start + i) % count : 0));
-      if (!fd.ok()) {
-        last = std::move(fd.status());
-        if (last.error().sys_errno == EADDRINUSE || last.error().sys_errno == EACCES) continue;
-        break;
-      }
-      last = {};
-      (f == AF_INET ? port4_ : port6_) = bound_port(fd.value().get());
+  const int count = low > 0 ? high - low + 1 : 1;
+  const int start = low > 0 ? static_cast<int>(random_u64() % static_cast<uint64_t>(count)) : 0;
+  Status last;
+  for (int i = 0; i < count; i++) { // from a random place: many processes share the range
+    Endpoint e = at;
+    e.set_port(static_cast<uint16_t>(low > 0 ? low + (start + i) % count : 0));
+    auto fd = open_tcp(e, false);
+    if (fd.ok()) {
+      const uint16_t port = bound_port(fd.value().get());
       serve(std::move(fd).value(), false);
-      break;
+      return port;
     }
-    const bool optional =
-        family == 0 && !last.ok() && (last.error().sys_errno == EAFNOSUPPORT || last.error().sys_errno == EADDRNOTAVAIL);
-    if (last.ok() || optional) continue; // a host without IPv6
-    if (low > 0)
-      return fail(Code::system, "all ports of {} are taken: {}", config.text("socket.port_range"), last.error().message)
-          .phase("bootstrap")
-          .hint("make socket.port_range (" + config.setting("socket.port_range").origin + ") wider");
-    return std::move(last).phase("bootstrap");
+    last = std::move(fd.status());
+    if (last.error().sys_errno != EADDRINUSE && last.error().sys_errno != EACCES) return std::move(last).phase("bootstrap");
   }
-  return open_unix();
+  if (low == 0) return std::move(last).phase("bootstrap");
+  return fail(Code::system, "all ports of {} are taken: {}", config.text("socket.port_range"), last.error().message)
+      .phase("bootstrap")
+      .hint("make socket.port_range (" + config.setting("socket.port_range").origin + ") wider");
+}
+
+Status Hub::open_wildcards(const Config &config) {
+  for (int f : {AF_INET, AF_INET6}) {
+    if (family_of(config) != 0 && f != family_of(config)) continue;
+    const Endpoint any = wildcard(f);
+    if (ports_.count(address_text(any))) continue;
+    auto port = open_in_range(any, config);
+    if (port.ok())
+      ports_[address_text(any)] = port.value();
+    else if (!absent(port.status(), config))
+      return std::move(port.status());
+  }
+  return {};
+}
+
+// Of the listener that takes connections to this address; 0 = none does.
+Result<uint16_t> Hub::port_at(const Endpoint &address, const Config &config) {
+  for (const std::string &name : {address_text(wildcard(address.family())), address_text(address)})
+    if (const auto it = ports_.find(name); it != ports_.end()) return it->second;
+  if (config.text("socket.ifname").empty()) return uint16_t(0);
+  auto port = open_in_range(address, config);
+  if (!port.ok() && port.status().error().sys_errno == EADDRNOTAVAIL) return uint16_t(0); // gone meanwhile
+  if (port.ok()) ports_[address_text(address)] = port.value();
+  return port;
 }
 
 Status Hub::open_unix() {
@@ -165,10 +199,8 @@ void Hub::serve(UniqueFd fd, bool is_unix) {
 
 Result<Contact> Hub::contact(const Config &config) {
   std::lock_guard lock(listen_m_);
-  if (!opened_) {
-    TUTTI_TRY(open_listeners(config));
-    opened_ = true;
-  }
+  if (!opened_unix_) TUTTI_TRY(open_unix());
+  opened_unix_ = true;
   Contact c;
   c.process = process_;
   c.host = host_id(config);
@@ -184,11 +216,13 @@ Result<Contact> Hub::contact(const Config &config) {
     log::write_once(log::Level::info, log::Subsys::bootstrap, "no-address",
                     selection.error + "; only ranks of this host can join");
   }
+  if (rule.empty()) TUTTI_TRY(open_wildcards(config));
   for (const auto &choice : selection.choices) {
+    if (c.endpoints.size() == kMaxAddresses) break;
     Endpoint e;
     e.storage = choice.address.storage;
-    const uint16_t port = e.family() == AF_INET6 ? port6_ : port4_;
-    if (port == 0 || c.endpoints.size() == kMaxAddresses) continue;
+    TUTTI_ASSIGN(port, port_at(e, config));
+    if (port == 0) continue;
     e.set_port(port);
     c.endpoints.push_back(e);
   }
@@ -198,19 +232,37 @@ Result<Contact> Hub::contact(const Config &config) {
 Status Hub::listen_at(const Endpoint &endpoint) {
   std::lock_guard lock(listen_m_);
   const std::string name = endpoint.text();
-  for (const std::string &e : extra_)
-    if (e == name) return {};
-  auto fd = open_tcp(endpoint.family(), &endpoint, 0);
-  if (!fd.ok() && fd.status().error().sys_errno == EADDRNOTAVAIL) { // an address that is translated on its way here
-    Endpoint any;
-    any.storage.ss_family = static_cast<sa_family_t>(endpoint.family());
-    any.set_port(endpoint.port());
-    fd = open_tcp(endpoint.family(), &any, 0);
-  }
+  if (extra_.count(name)) return {};
+  auto fd = open_tcp(endpoint, true);
+  if (!fd.ok() && fd.status().error().sys_errno == EADDRNOTAVAIL) // an address that is translated on its way here
+    fd = open_tcp(wildcard(endpoint.family(), endpoint.port()), true);
   if (!fd.ok()) return std::move(fd.status());
-  extra_.push_back(name);
+  extra_.insert(name);
   serve(std::move(fd).value(), false);
   return {};
+}
+
+Status Hub::listen_at(uint16_t port, const Config &config) {
+  const std::string &rule = config.text("socket.ifname");
+  std::vector<Endpoint> where;
+  if (rule.empty())
+    where = {wildcard(AF_INET, port), wildcard(AF_INET6, port)};
+  else
+    for (const auto &choice : netif::select(rule, family_of(config)).choices) {
+      where.emplace_back().storage = choice.address.storage;
+      where.back().set_port(port);
+    }
+  Status none = fail(Code::system, "no address to listen at is known");
+  bool any = false;
+  for (const Endpoint &e : where) {
+    if (family_of(config) != 0 && e.family() != family_of(config)) continue;
+    Status s = listen_at(e);
+    const int err = s.ok() ? 0 : s.error().sys_errno;
+    if (err != 0 && err != EADDRNOTAVAIL && err != EAFNOSUPPORT) return s;
+    any = any || s.ok();
+    if (err != 0) none = std::move(s);
+  }
+  return any ? Status() : none;
 }
 
 namespace {
@@ -282,12 +334,26 @@ void Hub::bound_half_open() {
   }
 }
 
+// Told here, since the other end is another job's: whoever reads this log does not see that one.
+void Hub::refuse(const Conn::Ptr &conn, Refusal why) {
+  const Hello &h = conn->hello();
+  const std::string reason = why == Refusal::wire
+                                 ? fmt::format("it speaks version {} of the protocol, not {}", h.wire, kWireVersion)
+                             : why == Refusal::busy ? "too many wait for ranks that have not registered here"
+                                                    : "it looks for a communicator or rank that is not in this process";
+  log::write_once(log::Level::warn, log::Subsys::bootstrap, "other-job",
+                  fmt::format("refused a connection of rank {} from {}: {}; further ones are refused silently", h.from,
+                              conn->remote(), reason));
+  conn->refuse(why);
+}
+
 void Hub::route(const Conn::Ptr &conn, bool may_park) {
   const Hello h = conn->hello();
+  if (h.wire != kWireVersion) return refuse(conn, Refusal::wire);
   std::weak_ptr<Conn> weak = conn;
   if (h.to == kRootRank) {
     auto root = find_root(h.comm);
-    if (!root) return conn->refuse(Refusal::unknown);
+    if (!root) return refuse(conn, Refusal::unknown);
     conn->on_open = [root, weak] {
       if (auto c = weak.lock()) root->adopt(c);
     };
@@ -299,7 +365,7 @@ void Hub::route(const Conn::Ptr &conn, bool may_park) {
     };
     return conn->admit(member->key());
   }
-  if (!may_park || parked_.size() >= kMaxParked) return conn->refuse(may_park ? Refusal::busy : Refusal::unknown);
+  if (!may_park || parked_.size() >= kMaxParked) return refuse(conn, may_park ? Refusal::busy : Refusal::unknown);
   // A split: others may be further than our own rank of it.
   parked_.push_back(conn);
   service_.at(Clock::now() + kParkTime, [this, weak] {

@@ -3,6 +3,7 @@
 #pragma once
 #include "bootstrap/conn.h"
 #include <deque>
+#include <set>
 
 namespace tutti::boot {
 
@@ -16,10 +17,13 @@ public:
 
   const std::array<uint64_t, 2> &process() const { return process_; }
 
-  // Opens the listeners at the first call and says how this process can be reached. [any thread]
+  // Opens listeners unless they are open, and says how this process can be reached. With a rule in socket.ifname they are bound
+  // to the addresses that it selects, without one they take connections from everywhere. [any thread]
   Result<Contact> contact(const Config &config);
   // One more TCP listener, for a root whose address is given. [any thread]
   Status listen_at(const Endpoint &endpoint);
+  // The same where contact() listens, at this port: for a name that this host resolves to its loopback. [any thread]
+  Status listen_at(uint16_t port, const Config &config);
   uint64_t listener_fds() const { return listener_fds_.load(std::memory_order_relaxed); }
 
   // ---- members [any thread]
@@ -45,14 +49,16 @@ private:
     uint64_t token = 0;
     bool paused = false;
   };
-  Status open_listeners(const Config &config);
-  Result<UniqueFd> open_tcp(int family, const Endpoint *at, uint16_t port);
+  Status open_wildcards(const Config &config);
+  Result<uint16_t> open_in_range(const Endpoint &at, const Config &config); // listen_m_ held, as in the next
+  Result<uint16_t> port_at(const Endpoint &address, const Config &config);
   Status open_unix();
   void serve(UniqueFd fd, bool is_unix);
   void accept_all(const std::shared_ptr<Listener> &l);
   void pause(const std::shared_ptr<Listener> &l);
   void greet(const Conn::Ptr &conn);
   void route(const Conn::Ptr &conn, bool may_park);
+  void refuse(const Conn::Ptr &conn, Refusal why);
   void unpark();
   void bound_half_open();
 
@@ -60,10 +66,10 @@ private:
   std::array<uint64_t, 2> process_{};
   std::atomic<uint64_t> listener_fds_{2}; // the loop's own
 
-  std::mutex listen_m_; // guards opened_, ports and extra_
-  bool opened_ = false;
-  uint16_t port4_ = 0, port6_ = 0;
-  std::vector<std::string> extra_; // addresses with a listener of their own
+  std::mutex listen_m_; // guards the next three
+  bool opened_unix_ = false;
+  std::map<std::string, uint16_t> ports_; // by address, port left out
+  std::set<std::string> extra_;           // addresses with a listener whose port was given
 
   mutable std::mutex m_; // guards members_ and children_
   std::map<std::pair<uint64_t, int>, std::shared_ptr<Member>> members_;

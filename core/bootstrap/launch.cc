@@ -1,10 +1,13 @@
-// What launchers leave in the environment. Order: tutti run and TUTTI_RANK; Open MPI and PMIx; then the errors that say what is
-// missing.
+// What launchers leave in the environment. Order: tutti run and TUTTI_RANK; torchrun, which others may have started; Open MPI
+// and PMIx; then those that bring no place to meet.
 #include "bootstrap/launch.h"
 #include "bootstrap/crypto.h"
 #include "bootstrap/dialer.h"
+#include "bootstrap/helper.h"
 #include "bootstrap/hub.h"
 #include "log/log.h"
+#include <algorithm>
+#include <arpa/inet.h>
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
@@ -60,11 +63,10 @@ Status read_ranks(Launch *out, const char *rank, const char *nranks, const char 
 
 // ---- TUTTI_COMM_ID=host:port
 
-Result<std::vector<Endpoint>> resolve(const HostPort &hp, const Config &config) {
+Result<std::vector<Endpoint>> look_up(const HostPort &hp, int family) {
   addrinfo hints{}, *list = nullptr;
   hints.ai_socktype = SOCK_STREAM;
-  const std::string &family = config.text("socket.family");
-  hints.ai_family = family == "AF_INET" ? AF_INET : family == "AF_INET6" ? AF_INET6 : AF_UNSPEC;
+  hints.ai_family = family;
   const int rc = getaddrinfo(hp.host.c_str(), std::to_string(hp.port).c_str(), &hints, &list);
   if (rc != 0) return bad(fmt::format("TUTTI_COMM_ID: cannot resolve \"{}\": {}", hp.host, gai_strerror(rc)));
   std::vector<Endpoint> out;
@@ -77,6 +79,44 @@ Result<std::vector<Endpoint>> resolve(const HostPort &hp, const Config &config) 
   freeaddrinfo(list);
   if (out.empty()) return bad(fmt::format("TUTTI_COMM_ID: \"{}\" has no IP address", hp.host));
   return out;
+}
+
+Result<std::vector<Endpoint>> resolve(const HostPort &hp, const Config &config, Deadline deadline) {
+  using Found = Result<std::vector<Endpoint>>;
+  const std::string &text = config.text("socket.family");
+  const int family = text == "AF_INET" ? AF_INET : text == "AF_INET6" ? AF_INET6 : AF_UNSPEC;
+  auto found = within<Found>(deadline, [hp, family] { return look_up(hp, family); });
+  if (found) return std::move(*found);
+  return fail(Code::timeout, "TUTTI_COMM_ID: \"{}\" has not been resolved within {}", hp.host, seconds(deadline.span()))
+      .phase("bootstrap")
+      .hint("does the name server answer? an IP address needs none");
+}
+
+// Debian and others give a host's own name an address of its loopback, where ranks of other hosts reach nothing.
+bool name_of_loopback(const HostPort &hp, std::span<const Endpoint> where) {
+  in6_addr literal;
+  if (hp.host == "localhost" || inet_pton(AF_INET, hp.host.c_str(), &literal) == 1 ||
+      inet_pton(AF_INET6, hp.host.c_str(), &literal) == 1)
+    return false; // meant so
+  return std::any_of(where.begin(), where.end(), is_loopback);
+}
+
+Status listen_for_address(const HostPort &hp, std::span<const Endpoint> where, const Config &config) {
+  Hub &hub = Service::get().hub();
+  const std::string hint = "TUTTI_COMM_ID must name a free port of the host of rank 0";
+  Status last;
+  bool any = false;
+  if (name_of_loopback(hp, where)) {
+    last = hub.listen_at(hp.port, config);
+    any = last.ok();
+    if (any && config.text("socket.ifname").empty()) return {}; // everywhere
+  }
+  for (const Endpoint &e : where) {
+    Status s = hub.listen_at(e);
+    any = any || s.ok();
+    if (!s.ok()) last = std::move(s);
+  }
+  return any ? Status() : std::move(last).phase("bootstrap").hint(hint);
 }
 
 // The job's secret from core.job_key_file, else one that everybody who knows the address can make.
@@ -93,7 +133,7 @@ Result<Secret> job_key(const Config &config, const std::string &address, int ran
                       "TUTTI_COMM_ID=" + address + " brings no job key: anybody who can reach that port can join; " + hint);
     return hash_to_secret("tutti address key", std::as_bytes(std::span(address.data(), address.size())));
   }
-  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)); // a FIFO must not block
   if (!fd) return fail_errno(errno, "cannot open the job key file " + path).phase("bootstrap");
   struct stat st {};
   fstat(fd.get(), &st);
@@ -108,16 +148,27 @@ Result<Secret> job_key(const Config &config, const std::string &address, int ran
   return hash_to_secret("tutti job key", std::span(buf).first(static_cast<size_t>(n)));
 }
 
-bool first_use(uint64_t base) {
-  static std::mutex m; // guards used
-  static std::set<uint64_t> used;
+// Listeners before the root: its contact needs them. The root before the address: who comes early must find it.
+Status serve_address(const UniqueId &id, const HostPort &hp, const Config &config) {
+  static std::mutex m; // guards served, and makes the second caller wait for the first one's root
+  static std::set<uint64_t> served;
   std::lock_guard lock(m);
-  return used.insert(base).second;
+  if (!served.count(id.base)) { // one root serves all generations of an address
+    auto r = start_root(config, id, true);
+    if (!r.ok()) return std::move(r.status());
+  }
+  if (Status s = listen_for_address(hp, id.endpoints, config); !s.ok()) {
+    if (!served.count(id.base)) release_id(encode(id));
+    return s;
+  }
+  served.insert(id.base);
+  return {};
 }
 
-Result<tuttiUniqueId> id_from_address(const std::string &text, const Config &config, int rank, uint32_t generation) {
+Result<tuttiUniqueId> id_from_address(const std::string &text, const Config &config, int rank, uint32_t generation,
+                                      Deadline deadline) {
   TUTTI_ASSIGN(hp, parse_host_port(text));
-  TUTTI_ASSIGN(where, resolve(hp, config));
+  TUTTI_ASSIGN(where, resolve(hp, config, deadline));
   TUTTI_ASSIGN(key, job_key(config, text, rank));
   UniqueId id;
   id.secret = key;
@@ -125,25 +176,7 @@ Result<tuttiUniqueId> id_from_address(const std::string &text, const Config &con
   id.generation = generation;
   id.base = derive_u64(key, "tutti address", std::as_bytes(std::span(text.data(), text.size())));
   id.endpoints = where;
-  if (rank == 0) {
-    auto &service = Service::get();
-    TUTTI_ASSIGN(self, service.hub().contact(config)); // listeners before the root
-    (void)self;
-    Status last;
-    bool any = false;
-    for (const Endpoint &e : where) {
-      Status s = service.hub().listen_at(e);
-      if (s.ok())
-        any = true;
-      else
-        last = std::move(s);
-    }
-    if (!any) return std::move(last).phase("bootstrap").hint("TUTTI_COMM_ID must name a free port of the host of rank 0");
-    if (first_use(id.base)) { // one root serves all generations of an address
-      auto r = start_root(config, id, true);
-      if (!r.ok()) return std::move(r.status());
-    }
-  }
+  if (rank == 0) TUTTI_TRY(serve_address(id, hp, config));
   return encode(id);
 }
 
@@ -155,11 +188,12 @@ bool inherited(const std::string &path) {
 
 // An id from an open file; AGAIN (timeout) when it is not there yet.
 Result<UniqueId> read_id_file(const std::string &path) {
-  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | (inherited(path) ? 0 : O_NOFOLLOW)));
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | (inherited(path) ? 0 : O_NOFOLLOW)));
   if (!fd)
     return errno == ENOENT ? fail(Code::timeout, "file {} does not exist", path) : fail_errno(errno, "cannot open " + path);
   struct stat st {};
   fstat(fd.get(), &st);
+  if (!S_ISREG(st.st_mode)) return bad(fmt::format("{} is no regular file", path));
   if (!inherited(path) && (st.st_uid != geteuid() || (st.st_mode & 077) != 0))
     return bad(
         fmt::format("file {} belongs to user {} and has mode {:04o}: it must be this user's and mode 0600, it holds a secret",
@@ -258,7 +292,7 @@ Result<tuttiUniqueId> id_from_text(const std::string &text, const Config &config
   static std::atomic<uint32_t> calls{0}; // every rank makes the same ones in the same order
   const uint32_t generation = calls.fetch_add(1);
   if (text.rfind("file:", 0) == 0) return id_from_file(text.substr(5), config, rank, generation, deadline);
-  return id_from_address(text, config, rank, generation);
+  return id_from_address(text, config, rank, generation, deadline);
 }
 
 // ---- Open MPI and other PMIx launchers
@@ -313,8 +347,25 @@ Result<Launch> from_tutti(const Config &config, Deadline deadline) {
   return out;
 }
 
+bool set(const char *name) {
+  const char *v = std::getenv(name);
+  return v && *v;
+}
+
+// Its workers inherit what srun or mpirun told the agent, which is about agents. But a script under srun or mpirun that sets
+// RANK and the like for the application changes nothing: the sizes are the launcher's.
+bool started_by_torchrun() {
+  if (!set("RANK") || !set("WORLD_SIZE")) return false;
+  if (set("TORCHELASTIC_RUN_ID")) return true;
+  if (!set("LOCAL_RANK")) return false;
+  const std::string size = std::getenv("WORLD_SIZE");
+  for (const char *name : {"OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"})
+    if (set(name)) return size != std::getenv(name);
+  return true;
+}
+
 // torchrun, srun without PMIx and the like give rank and size; where to meet is missing or must come from TUTTI_COMM_ID.
-Result<Launch> from_other(const Config &config, Deadline deadline) {
+Result<Launch> from_other(const Config &config, Deadline deadline, bool torchrun) {
   struct Known {
     const char *rank, *nranks, *local_rank, *local_size, *name, *missing;
   };
@@ -330,7 +381,7 @@ Result<Launch> from_other(const Config &config, Deadline deadline) {
        "rank 0's host, or file:PATH on a shared file system, or broadcast a unique id through the store"},
   };
   for (const Known &k : known) {
-    if (!std::getenv(k.rank) || !std::getenv(k.nranks)) continue;
+    if (!set(k.rank) || !set(k.nranks) || (torchrun && std::strcmp(k.name, "torchrun") != 0)) continue;
     Launch out;
     out.source = k.name;
     // srun writes "4(x2)" here on some systems; it is only information
@@ -390,8 +441,9 @@ Result<UniqueFd> create_id_fd(const tuttiUniqueId &id) {
 
 Result<Bootstrap::Launch> Bootstrap::launch_from_env(const Config &config, Deadline deadline) {
   if (std::getenv("TUTTI_RANK") || std::getenv("TUTTI_NRANKS")) return boot::from_tutti(config, deadline);
-  if (boot::pmix_available()) return boot::from_pmix(config, deadline);
-  return boot::from_other(config, deadline);
+  const bool torchrun = boot::started_by_torchrun();
+  if (!torchrun && boot::pmix_available()) return boot::from_pmix(config, deadline);
+  return boot::from_other(config, deadline, torchrun);
 }
 
 } // namespace tutti

@@ -8,7 +8,8 @@ namespace {
 
 constexpr size_t kQueueBytes = 256u << 20; // unexpected messages of one rank
 constexpr size_t kQueueCount = 1u << 18;
-constexpr uint64_t kSendBytes = 256u << 20; // queued for connections of one rank
+constexpr uint64_t kSendBytes = 256u << 20;        // queued for connections of one rank
+constexpr auto kGoodbye = std::chrono::seconds(1); // that a leaving rank waits for its own sockets
 
 } // namespace
 
@@ -419,11 +420,16 @@ void Member::close() {
         if (told) m->fail(*told, true); // the reason comes before the goodbye
         m->peer_gone(rank_, clean);
       }
-  service_.post([self = shared_from_this(), clean, told] {
+  const auto written = std::make_shared<std::promise<void>>();
+  auto future = written->get_future();
+  const auto limit = Clock::now() + kGoodbye;
+  service_.post([self = shared_from_this(), clean, told, written, limit] {
     if (told) self->flood(*told);
     self->leave_root();
     self->leave_links(clean);
+    self->when_written(written, limit);
   });
+  if (!service_.on_thread()) future.wait_until(limit); // the application may end without exit handlers
 }
 
 } // namespace tutti::boot

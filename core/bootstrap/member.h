@@ -5,6 +5,7 @@
 #include "bootstrap/hub.h"
 #include "bootstrap/root.h"
 #include <deque>
+#include <future>
 
 namespace tutti::boot {
 
@@ -15,7 +16,7 @@ public:
   // ---- set-up, by the caller's thread
   Status join(const UniqueId &id, int nranks, int rank, Deadline deadline);
   Result<std::shared_ptr<Member>> split(int color, int key, std::shared_ptr<const Config> config, Deadline deadline);
-  void close(); // the handle's end; never waits for peers
+  void close(); // the handle's end; waits a moment, so that sockets take the goodbye, and for no peer
 
   // ---- what Bootstrap offers; see there
   int rank() const { return rank_; }
@@ -99,6 +100,7 @@ private:
   void send_waiting(Link &link);
   void leave_links(bool clean);
   void leave_link(Link &link);
+  void when_written(const std::shared_ptr<std::promise<void>> &done, Clock::time_point limit);
   void left_link(int peer); // one that was still being made when the rank left
 
   // allgather [any]

@@ -202,6 +202,13 @@ void Member::leave_link(Link &link) {
   }
 }
 
+// What waits for a full socket, or for a connection that is being made, is looked at again: both are rare here.
+void Member::when_written(const std::shared_ptr<std::promise<void>> &done, Clock::time_point limit) {
+  if (queued_->load() == 0 || Clock::now() >= limit) return done->set_value();
+  service_.at(Clock::now() + std::chrono::milliseconds(2),
+              [self = shared_from_this(), done, limit] { self->when_written(done, limit); });
+}
+
 void Member::left_link(int peer) {
   const auto self = shared_from_this(); // the timer may hold the last reference
   leave_link(links_[peer]);

@@ -1,4 +1,5 @@
 // PMIx, opened at run time: no dependency for those who do not use it.
+#include "bootstrap/helper.h"
 #include "bootstrap/launch.h"
 #include "log/log.h"
 #ifdef TUTTI_HAVE_PMIX
@@ -51,7 +52,7 @@ const Api &api() {
   return a;
 }
 
-std::mutex g_m; // guards what follows
+std::mutex g_m; // guards what follows; held by helper threads, which may hang in the library
 bool g_started = false;
 pmix_proc_t g_me;
 
@@ -87,13 +88,7 @@ pmix_info_t timeout_info(Deadline deadline) {
   return info;
 }
 
-} // namespace
-
-bool pmix_available() {
-  return std::getenv("PMIX_NAMESPACE") && std::getenv("PMIX_RANK") && api().lib;
-}
-
-Result<PmixInfo> pmix_start(Deadline) {
+Result<PmixInfo> start() {
   std::lock_guard lock(g_m);
   if (!g_started) {
     const pmix_status_t rc = api().init(&g_me, nullptr, 0);
@@ -112,9 +107,8 @@ Result<PmixInfo> pmix_start(Deadline) {
   return info;
 }
 
-Status pmix_exchange(std::string_view key, const tuttiUniqueId *mine, tuttiUniqueId *out, Deadline deadline) {
+Result<tuttiUniqueId> exchange(const std::string &name, const std::optional<tuttiUniqueId> &mine, Deadline deadline) {
   std::lock_guard lock(g_m);
-  const std::string name(key);
   if (mine) {
     pmix_value_t v;
     std::memset(&v, 0, sizeof v);
@@ -137,11 +131,41 @@ Status pmix_exchange(std::string_view key, const tuttiUniqueId *mine, tuttiUniqu
   pmix_info_t limit = timeout_info(deadline);
   if (pmix_status_t rc = api().get(&root, name.c_str(), &limit, 1, &v); rc != PMIX_SUCCESS)
     return failed("rank 0 published no unique id", rc);
-  const bool good = v && v->type == PMIX_BYTE_OBJECT && v->data.bo.size == sizeof out->internal;
-  if (good) std::memcpy(out->internal, v->data.bo.bytes, sizeof out->internal);
+  tuttiUniqueId out;
+  const bool good = v && v->type == PMIX_BYTE_OBJECT && v->data.bo.size == sizeof out.internal;
+  if (good) std::memcpy(out.internal, v->data.bo.bytes, sizeof out.internal);
   if (v && v->type == PMIX_BYTE_OBJECT) std::free(v->data.bo.bytes);
   std::free(v);
-  return good ? Status() : fail(Code::internal, "pmix: rank 0 published something that is no unique id").phase("bootstrap");
+  if (good) return out;
+  return fail(Code::internal, "pmix: rank 0 published something that is no unique id").phase("bootstrap");
+}
+
+Status silent(Deadline deadline) {
+  return fail(Code::timeout, "pmix: the launcher's server has not answered within {}", seconds(deadline.span()))
+      .phase("bootstrap");
+}
+
+} // namespace
+
+bool pmix_available() {
+  return std::getenv("PMIX_NAMESPACE") && std::getenv("PMIX_RANK") && api().lib;
+}
+
+Result<PmixInfo> pmix_start(Deadline deadline) {
+  auto info = within<Result<PmixInfo>>(deadline, &start);
+  return info ? std::move(*info) : Result<PmixInfo>(silent(deadline));
+}
+
+Status pmix_exchange(std::string_view key, const tuttiUniqueId *mine, tuttiUniqueId *out, Deadline deadline) {
+  std::optional<tuttiUniqueId> own;
+  if (mine) own = *mine;
+  // A little longer than asked for: at the deadline the server names what did not happen, which says more.
+  auto id = within<Result<tuttiUniqueId>>(Deadline::in(deadline.left() + std::chrono::seconds(2)),
+                                          [name = std::string(key), own, deadline] { return exchange(name, own, deadline); });
+  if (!id) return silent(deadline);
+  if (!id->ok()) return std::move(id->status());
+  *out = id->value();
+  return {};
 }
 
 #else

@@ -42,9 +42,19 @@ void Root::adopt(const Conn::Ptr &conn) {
     uint32_t generation = 0;
     int rank = -1;
   };
+  if (closed_) return conn->close();
   auto st = std::make_shared<State>();
   std::weak_ptr<Root> weak = weak_from_this();
   std::weak_ptr<Conn> wconn = conn;
+  std::erase_if(conns_, [](const auto &w) { return w.expired(); });
+  conns_.push_back(conn);
+  service_.at(Clock::now() + kHandshakeTime, [wconn, st] {
+    const auto c = wconn.lock();
+    if (!c || st->in || !c->open()) return;
+    log::warn(log::Subsys::bootstrap, "closed the connection of rank {} from {}: it did not check in within {}",
+              c->hello().from, c->remote(), seconds(kHandshakeTime));
+    c->close();
+  });
   const auto self_conn = conn; // kept alive by the callbacks until it closes
   conn->on_frame = [weak, wconn, st](Frame f) {
     auto root = weak.lock();
@@ -280,8 +290,11 @@ int Root::checked_in(uint32_t generation) const {
 }
 
 void Root::close() {
+  closed_ = true;
   service_.cancel(std::exchange(idle_timer_, 0));
   if (on_done) std::exchange(on_done, nullptr)();
+  for (const auto &weak : std::exchange(conns_, {}))
+    if (const auto c = weak.lock(); c && c->open()) c->close(); // those that finish still have something to say
   for (auto &[generation, run] : runs_) {
     service_.cancel(run.timer);
     service_.cancel(run.report_timer);

@@ -60,6 +60,8 @@ private:
   bool stays_; // serves any number of generations
   Runs runs_;
   uint64_t idle_timer_ = 0; // until the first check-in
+  bool closed_ = false;
+  std::vector<std::weak_ptr<Conn>> conns_; // that were adopted and may be open
 };
 
 } // namespace tutti::boot

@@ -73,6 +73,11 @@ std::string Endpoint::text() const {
 }
 
 // The scope of a link-local address means nothing elsewhere and is not sent.
+bool is_loopback(const Endpoint &e) {
+  if (e.family() == AF_INET6) return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6 *>(&e.storage)->sin6_addr);
+  return ntohl(reinterpret_cast<const sockaddr_in *>(&e.storage)->sin_addr.s_addr) >> 24 == 127;
+}
+
 void put(Writer &w, const Endpoint &e) {
   w.u8(e.family() == AF_INET6 ? 6 : 4);
   if (e.family() == AF_INET6)

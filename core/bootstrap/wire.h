@@ -60,6 +60,7 @@ struct Endpoint {
   socklen_t length() const { return family() == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in); }
   std::string text() const; // "10.0.0.1:80", "[::1]:80"
 };
+bool is_loopback(const Endpoint &e);
 void put(Writer &w, const Endpoint &e);
 bool get(Reader &r, Endpoint *e);
 

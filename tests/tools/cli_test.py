@@ -433,6 +433,37 @@ class PerfFailure(Tools):
         self.assertLess(time.monotonic() - start, 20)
 
 
+class Surroundings(Tools):
+    """What a container may lack, in a mount namespace of the command's own."""
+    WAYS = (["unshare", "-m"], ["unshare", "-rm"])
+
+    def setUp(self):
+        if not way_to_mount():
+            self.skipTest("mount namespaces are not allowed here")
+
+    def eight(self, mounts):
+        command = f"{mounts} && exec \"$@\""
+        return run(*way_to_mount(), "sh", "-c", command, "sh", TUTTI, "perf", "all_reduce", "--ranks", 8, "-b", 8, "-e", "1M",
+                   "-f", 16, "-n", 3)
+
+    def test_eight_ranks_with_64_KiB_of_shared_memory_files(self):
+        self.table("all_reduce", self.eight("mount -t tmpfs -o size=64k none /dev/shm"), ranks=8)
+
+    def test_eight_ranks_with_shared_memory_files_that_cannot_be_written(self):
+        self.table("all_reduce", self.eight("mount -t tmpfs -o ro none /dev/shm"), ranks=8)
+
+    def test_eight_ranks_without_sys(self):
+        self.table("all_reduce", self.eight("mount -t tmpfs -o ro none /sys"), ranks=8)
+
+
+def way_to_mount():
+    """The command before another one that may then mount as it likes; None where nothing allows that."""
+    for way in Surroundings.WAYS:
+        if shutil.which("unshare") and run(*way, "mount", "-t", "tmpfs", "none", "/sys").returncode == 0:
+            return way
+    return None
+
+
 class Info(Tools):
     def test_info_lists_version_host_plugins_and_devices(self):
         out = self.good(run(TUTTI, "info")).stdout
@@ -539,6 +570,6 @@ class Train(Tools):
 
 if __name__ == "__main__":
     names = sys.argv[2:]
-    if names == ["Mpirun"] and not shutil.which("mpirun"):
+    if names == ["Mpirun"] and not shutil.which("mpirun") or names == ["Surroundings"] and not way_to_mount():
         sys.exit(77)
     unittest.main(argv=[sys.argv[0], *names], verbosity=2)

@@ -57,6 +57,54 @@ TEST_CASE("ranks that leave right after a barrier have passed on what others sti
   }
 }
 
+TEST_CASE("a process that ends without exit handlers right after leaving has said goodbye") {
+  for (int i = 0; i < 20; i++)
+    for (bool same_host : {true, false}) {
+      const auto id = create_job_id(*config());
+      REQUIRE(id.ok());
+      std::vector<Child> ranks;
+      for (int r = 0; r < 4; r++)
+        ranks.push_back(spawn([&, r](const Say &say) {
+          const auto c = config(same_host ? Environment{} : Environment{{"TUTTI_HOSTID", "h" + std::to_string(r)}});
+          auto b = Bootstrap::join(id.value(), 4, r, c, soon());
+          if (!b.ok()) return say(line(b));
+          auto owner = std::move(b).value();
+          const Status s = owner->barrier(soon(), "finalize");
+          owner->expect_close();
+          owner.reset();
+          say(s.ok() ? "done" : line(s));
+          _exit(0);
+        }));
+      for (auto &c : ranks) CHECK(c.read_line() == "done");
+      for (auto &c : ranks) CHECK(reap(c) == 0);
+      release_id(id.value());
+    }
+}
+
+TEST_CASE("leaving waits for a socket that is full, but not long") {
+  const auto id = create_job_id(*config());
+  REQUIRE(id.ok());
+  std::vector<Child> ranks;
+  for (int r = 0; r < 2; r++)
+    ranks.push_back(spawn([&, r](const Say &say) {
+      auto b = Bootstrap::join(id.value(), 2, r, config(), soon());
+      if (!b.ok()) return say(line(b));
+      auto owner = std::move(b).value();
+      if (r == 1) pause();
+      kill(owner->peer(1).pid, SIGSTOP);
+      (void)owner->send(1, make_tag(MsgKind::user, 1), Bytes(32 << 20)); // more than sockets hold
+      owner->expect_close();
+      const auto began = Clock::now();
+      owner.reset();
+      const auto took = Clock::now() - began;
+      say(took < 900ms ? "did not wait" : took > 5s ? "waited too long" : "done");
+    }));
+  CHECK(ranks[0].read_line() == "done");
+  kill(ranks[1].pid, SIGKILL);
+  for (auto &c : ranks) reap(c);
+  release_id(id.value());
+}
+
 TEST_CASE("messages sent right before leaving arrive, also over connections that are still being made") {
   constexpr size_t kBytes = 8 << 20; // more than sockets hold
   for (bool same_host : {true, false}) {

@@ -4,7 +4,9 @@
 #include "bootstrap/wire.h"
 #include "processes.h"
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 
 using namespace help;
 
@@ -130,6 +132,66 @@ TEST_CASE("connections leave from the interface that the rule names") {
   });
   for (auto &c : ranks) CHECK(c.read_line() == "done");
   for (auto &c : ranks) reap(c);
+}
+
+namespace {
+
+// Puts a file with this content in the place of another one, for the calling process only.
+bool replace_file(const char *path, const std::string &content) {
+  if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return false;
+  char copy[] = "/tmp/tutti-file-XXXXXX";
+  const UniqueFd file(mkstemp(copy));
+  const bool good = write(file.get(), content.data(), content.size()) == static_cast<ssize_t>(content.size()) &&
+                    fchmod(file.get(), 0644) == 0 && mount(copy, path, nullptr, MS_BIND, nullptr) == 0;
+  unlink(copy);
+  return good;
+}
+
+Child rank_at(const Hosts &hosts, int rank, const std::string &where, const char *file, const std::string &content,
+              std::chrono::milliseconds limit, const Environment &more = {}) {
+  return spawn([=, &hosts](const Say &say) {
+    hosts.enter(rank);
+    if (!replace_file(file, content)) return say("cannot replace " + std::string(file));
+    setenv("TUTTI_RANK", std::to_string(rank).c_str(), 1);
+    setenv("TUTTI_NRANKS", "2", 1);
+    Environment environment = more;
+    environment["TUTTI_COMM_ID"] = where;
+    const auto c = config(environment);
+    const auto launch = Bootstrap::launch_from_env(*c, Deadline::in(limit));
+    if (!launch.ok()) return say(line(launch));
+    auto b = Bootstrap::join(launch.value().id, 2, rank, c, Deadline::in(limit));
+    if (!b.ok()) return say(line(b));
+    const Status s = b.value()->barrier(soon(), "t");
+    b.value()->expect_close();
+    say(s.ok() ? "done" : line(s));
+  });
+}
+
+} // namespace
+
+TEST_CASE("ranks meet at a name that its own host takes for its loopback") {
+  const Hosts hosts;
+  REQUIRE(hosts.good());
+  REQUIRE(hosts.up("10.77.0.{}/24"));
+  for (const Environment &rule : {Environment{}, Environment{{"TUTTI_SOCKET_IFNAME", "veth0"}}}) {
+    auto first = rank_at(hosts, 0, "head:4477", "/etc/hosts", "127.0.1.1 head\n", 10s, rule);
+    auto second = rank_at(hosts, 1, "head:4477", "/etc/hosts", "10.77.0.1 head\n", 10s, rule);
+    CHECK(first.read_line() == "done");
+    CHECK(second.read_line() == "done");
+    reap(first), reap(second);
+  }
+}
+
+TEST_CASE("a name server that does not answer is an error at the deadline") {
+  const Hosts hosts;
+  REQUIRE(hosts.good());
+  REQUIRE(hosts.up("10.77.0.{}/24"));
+  const auto began = Clock::now();
+  auto rank = rank_at(hosts, 1, "head.example:4477", "/etc/resolv.conf", "nameserver 10.77.0.99\n", 500ms);
+  const std::string said = rank.read_line();
+  CHECK_MESSAGE(said.find("\"head.example\" has not been resolved within 0.5 s") != std::string::npos, said);
+  CHECK(Clock::now() - began < 10s);
+  reap(rank);
 }
 
 TEST_CASE("IPv6 suffices, also with link-local addresses only") {

@@ -1,6 +1,8 @@
 // Where ranks meet when the application hands over no id: addresses, files, job keys.
+#include "bootstrap/helper.h"
 #include "bootstrap/hub.h"
 #include "processes.h"
+#include <arpa/inet.h>
 #include <filesystem>
 #include <future>
 #include <sys/stat.h>
@@ -213,6 +215,92 @@ TEST_CASE("many ranks check in one after the other") {
   for (auto &c : ranks) CHECK(c.read_line() == "done");
   CHECK(Clock::now() - began >= 300ms); // rank 3 waits for 3 tenths of a second
   for (auto &c : ranks) reap(c);
+}
+
+namespace {
+
+bool connects(const char *ip, uint16_t port) {
+  boot::Endpoint e;
+  e.storage.ss_family = AF_INET;
+  inet_pton(AF_INET, ip, &reinterpret_cast<sockaddr_in *>(&e.storage)->sin_addr);
+  e.set_port(port);
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return connect(fd.get(), reinterpret_cast<const sockaddr *>(&e.storage), e.length()) == 0;
+}
+
+} // namespace
+
+TEST_CASE("with a rule for interfaces nothing listens at other addresses") {
+  for (const auto &[rule, confined] : {std::pair("127.0.0.1", true), std::pair("", false)}) {
+    auto child = spawn([rule = std::string(rule)](const Say &say) {
+      const auto id = Bootstrap::create_id(*config({{"TUTTI_SOCKET_IFNAME", rule}}));
+      if (!id.ok()) return say(line(id));
+      const auto parsed = boot::decode(id.value());
+      for (const auto &e : parsed.value().endpoints) {
+        if (e.family() != AF_INET) continue;
+        return say(!connects("127.0.0.1", e.port()) ? "unreachable" : connects("127.0.0.2", e.port()) ? "open" : "confined");
+      }
+      say("no address");
+    });
+    CHECK(child.read_line() == (confined ? "confined" : "open"));
+    reap(child);
+  }
+}
+
+TEST_CASE("of several launchers in one environment the innermost counts") {
+  const Environment srun = {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "0"}},
+                    pmix = {{"PMIX_NAMESPACE", "x"}, {"PMIX_RANK", "1"}}, // no server: asking it is an error
+      mpirun = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}, ranks = {{"RANK", "5"}, {"WORLD_SIZE", "8"}},
+                    local = {{"LOCAL_RANK", "1"}}, elastic = {{"TORCHELASTIC_RUN_ID", "r"}},
+                    same_size = {{"RANK", "1"}, {"WORLD_SIZE", "2"}}, own = {{"TUTTI_RANK", "3"}, {"TUTTI_NRANKS", "4"}};
+  const std::tuple<const char *, std::vector<Environment>, const char *> table[] = {
+      {"torchrun", {ranks, local, elastic}, "torchrun 5 of 8"},
+      {"torchrun under srun", {srun, ranks, local, elastic}, "torchrun 5 of 8"},
+      {"torchrun under srun, of an old kind", {srun, ranks, local}, "torchrun 5 of 8"},
+      {"torchrun under srun --mpi=pmix", {srun, pmix, ranks, local, elastic}, "torchrun 5 of 8"},
+      {"torchrun under mpirun", {mpirun, pmix, ranks, local, elastic}, "torchrun 5 of 8"},
+      {"one worker per agent", {srun, pmix, same_size, local, elastic}, "torchrun 1 of 2"},
+      {"ranks without a local one", {ranks}, "torchrun 5 of 8"},
+      {"srun", {srun}, "srun 1 of 2"},
+      {"srun, and a script that sets RANK", {srun, same_size, local}, "srun 1 of 2"},
+      {"srun, and RANK without more", {srun, ranks}, "srun 1 of 2"},
+      {"mpirun without a server", {mpirun}, "Open MPI 1 of 2"},
+      {"our own names", {own, srun, ranks, local, elastic}, "TUTTI_COMM_ID 3 of 4"},
+  };
+  for (const auto &[what, parts, expected] : table) {
+    auto child = spawn([&, &sets = parts](const Say &say) {
+      for (const Environment &e : sets)
+        for (const auto &[name, value] : e) setenv(name.c_str(), value.c_str(), 1);
+      const auto launch = Bootstrap::launch_from_env(*config({{"TUTTI_COMM_ID", "127.0.0.1:1"}}), soon());
+      if (!launch.ok()) return say(line(launch));
+      say(fmt::format("{} {} of {}", launch.value().source, launch.value().rank, launch.value().nranks));
+    });
+    CHECK_MESSAGE(child.read_line() == expected, what);
+    reap(child);
+  }
+}
+
+TEST_CASE("what is no file in the place of one is an error at once") {
+  Directory d;
+  REQUIRE(mkfifo(d.file("fifo").c_str(), 0600) == 0);
+  auto key = rank_from(0, 2, {{"TUTTI_COMM_ID", address()}, {"TUTTI_JOB_KEY_FILE", d.file("fifo")}});
+  CHECK(key.read_line(5s).find("it must be a regular file") != std::string::npos);
+  auto id = rank_from(1, 2, {{"TUTTI_COMM_ID", "file:" + d.file("fifo")}});
+  CHECK(id.read_line(5s).find("is no regular file") != std::string::npos);
+  reap(key), reap(id);
+}
+
+TEST_CASE("a call that may hang is left alone at its deadline") {
+  const auto release = std::make_shared<std::promise<void>>();
+  const auto ended = std::make_shared<std::promise<void>>();
+  CHECK(boot::within<int>(soon(), [] { return 7; }) == 7);
+  CHECK_FALSE(boot::within<int>(Deadline::in(20ms), [f = release->get_future().share(), ended] {
+                f.wait();
+                ended->set_value();
+                return 1;
+              }).has_value());
+  release->set_value();
+  CHECK(ended->get_future().wait_for(20s) == std::future_status::ready);
 }
 
 TEST_CASE("a root at which nobody checks in ends by itself") {

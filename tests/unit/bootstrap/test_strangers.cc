@@ -1,8 +1,12 @@
 // Strangers at every listener: they are refused, and the job goes on.
+#include "bootstrap/crypto.h"
 #include "bootstrap/hub.h"
 #include "bootstrap/launch.h"
 #include "help.h"
+#include "log/log.h"
 #include <cstddef>
+#include <fcntl.h>
+#include <fstream>
 #include <poll.h>
 #include <sys/un.h>
 
@@ -43,7 +47,75 @@ bool closes(const UniqueFd &fd, std::chrono::milliseconds limit = 8s) {
   return false;
 }
 
+void say(const UniqueFd &fd, const Bytes &data) {
+  CHECK(send(fd.get(), data.data(), data.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(data.size()));
+}
+
+Bytes hear(const UniqueFd &fd, size_t size) {
+  Bytes data(size);
+  const ssize_t n = recv(fd.get(), data.data(), size, MSG_WAITALL);
+  data.resize(static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  return data;
+}
+
+// A connection that knows the job's key and says nothing further.
+UniqueFd proven(const tuttiUniqueId &id) {
+  const Identity root = root_identity(decode(id).value());
+  UniqueFd fd = to_tcp(id);
+  REQUIRE(fd);
+  Hello h;
+  h.comm = root.comm;
+  h.from = 1;
+  random_bytes(h.nonce);
+  say(fd, encode(h));
+  const auto c = decode_challenge(hear(fd, kChallengeBytes));
+  REQUIRE(c);
+  REQUIRE(c->refusal == Refusal::none);
+  say(fd, encode_proof(client_mac(root.key, h, c->nonce)));
+  return fd;
+}
+
 } // namespace
+
+TEST_CASE("who proves itself and never checks in is closed after a while, and with the root at once") {
+  const auto lasting = create_job_id(*config()), brief = create_job_id(*config());
+  REQUIRE(lasting.ok());
+  REQUIRE(brief.ok());
+  const UniqueFd silent = proven(lasting.value()), other = proven(brief.value());
+  release_id(brief.value());
+  CHECK(closes(other, 3s)); // sooner than for its silence
+  CHECK(closes(silent));
+  release_id(lasting.value());
+}
+
+TEST_CASE("ranks of another job are refused, and the log says so in exactly one line") {
+  const auto id = create_job_id(*config());
+  REQUIRE(id.ok());
+  char path[] = "/tmp/tutti-log-XXXXXX";
+  const UniqueFd file(mkstemp(path));
+  REQUIRE(file);
+  log::Settings settings;
+  settings.file = path;
+  log::configure(settings);
+  for (int i = 0; i < 3; i++) {
+    const UniqueFd fd = to_tcp(id.value());
+    Hello h;
+    h.comm = random_u64();
+    h.from = 7;
+    say(fd, encode(h));
+    const auto c = decode_challenge(hear(fd, kChallengeBytes));
+    REQUIRE(c);
+    CHECK(c->refusal == Refusal::unknown);
+  }
+  log::configure({});
+  int lines = 0;
+  std::ifstream in(path);
+  for (std::string text; std::getline(in, text);)
+    lines += text.find("refused a connection of rank 7 from ") != std::string::npos;
+  CHECK(lines == 1);
+  unlink(path);
+  release_id(id.value());
+}
 
 TEST_CASE("garbage, scans, half-open connections and wrong keys are refused while a job joins and works") {
   auto c = config();
