@@ -67,8 +67,9 @@ const std::vector<Option> &table() {
      .env = "TUTTI_TRAFFIC_CLASS", .min = -1, .max = 255, .scope = Scope::communicator},
 
     // ---- socket: the control plane and the socket network
-    {.key = "socket.ifname", .help = "interfaces: eth,ib are prefixes, =eth0 is exact, ^docker,lo excludes, 10.0.0.0/8 is a subnet; "
-             "chooses the addresses that peers are told, while listeners take whoever proves to be of the job on any interface",
+    {.key = "socket.ifname",
+     .help = "interfaces to reach others by and to listen at: eth,ib are prefixes, =eth0 is exact, ^docker,lo excludes, "
+             "10.0.0.0/8 is a subnet (empty = any)",
      .env = "TUTTI_SOCKET_IFNAME", .aliases = {"NCCL_SOCKET_IFNAME"}},
     {.key = "socket.family", .default_value = "auto", .help = "IP family",
      .env = "TUTTI_SOCKET_FAMILY", .aliases = {"NCCL_SOCKET_FAMILY"}, .choices = "auto|AF_INET|AF_INET6"},
