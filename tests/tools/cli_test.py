@@ -132,6 +132,12 @@ class Run(Tools):
             with self.assertRaises(ProcessLookupError):
                 os.kill(pid, 0)
 
+    def test_children_from_before_the_job_are_spared(self):
+        r = self.good(run("sh", "-c", f'sleep 300 >&- 2>&- & echo $!; exec "{TUTTI}" run -n 1 -- true'))
+        pid = int(r.stdout)
+        os.kill(pid, 0)  # raises when it is gone
+        os.kill(pid, signal.SIGKILL)
+
     def test_ranks_end_when_the_launcher_is_killed(self):
         p = subprocess.Popen([TUTTI, "run", "-n", "2", "--", "sh", "-c", "echo $$; exec sleep 300"], env=clean_env(),
                              stdout=subprocess.PIPE, text=True)
