@@ -267,15 +267,15 @@ TEST_CASE("of several launchers in one environment the innermost counts") {
       {"mpirun without a server", {mpirun}, "Open MPI 1 of 2"},
       {"our own names", {own, srun, ranks, local, elastic}, "TUTTI_COMM_ID 3 of 4"},
   };
-  for (const auto &[what, parts, expected] : table) {
-    auto child = spawn([&, &sets = parts](const Say &say) {
-      for (const Environment &e : sets)
+  for (const auto &row : table) {
+    auto child = spawn([&](const Say &say) {
+      for (const Environment &e : std::get<1>(row))
         for (const auto &[name, value] : e) setenv(name.c_str(), value.c_str(), 1);
       const auto launch = Bootstrap::launch_from_env(*config({{"TUTTI_COMM_ID", "127.0.0.1:1"}}), soon());
       if (!launch.ok()) return say(line(launch));
       say(fmt::format("{} {} of {}", launch.value().source, launch.value().rank, launch.value().nranks));
     });
-    CHECK_MESSAGE(child.read_line() == expected, what);
+    CHECK_MESSAGE(child.read_line() == std::get<2>(row), std::get<0>(row));
     reap(child);
   }
 }
