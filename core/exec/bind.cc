@@ -10,7 +10,6 @@ namespace {
 
 constexpr uint32_t kDefaultWindow = 4; // slices in flight when a plan with scratch leaves the choice
 constexpr uint32_t kUnlimited = ~0u;
-constexpr uint32_t kReductionOps = TUTTI_STEP_REDUCE | TUTTI_STEP_PREOP | TUTTI_STEP_POSTOP;
 
 uint64_t text_hash(std::string_view text) {
   uint64_t h = 0xcbf2'9ce4'8422'2325ull;

@@ -181,7 +181,8 @@ void remove(EngineImpl *engine) {
     if (!s.engines.empty()) return;
   }
   if (!s.running.load()) return;
-  s.stop.store(true, std::memory_order_release);
+  s.stop.store(true);
+  s.asleep.store(0); // it looks at `stop` after it has set this
   futex_wake(s.asleep);
   s.thread.join();
   s.running.store(false);
