@@ -13,33 +13,33 @@ using Init = std::function<Status(Communicator &)>;
 
 // Makes the handle now and runs `init` now, at the end of the group, or in the background.
 // `serial`: calls of one group that share it run one after the other.
-tuttiResult_t create(tuttiComm_t *out, std::shared_ptr<Communicator> c, Init init, const void *serial = nullptr) {
-  auto *handle = new tuttiComm;
-  handle->c = c;
+Status create(tuttiComm_t *out, std::shared_ptr<Communicator> c, Init init, const void *serial = nullptr) {
+  tuttiComm *const handle = make_handle(c);
   *out = handle;
   const auto drop = [out, handle] {
+    if (!retire(handle)) return; // aborted meanwhile
     *out = nullptr;
-    handle->head = handle->tail = tuttiComm::kDead;
-    delete handle;
+    wait_for_visitors(handle);
+    free_handle(handle);
   };
-  const bool blocking = c->options().blocking;
-  auto run = [c, init = std::move(init), drop, blocking]() -> Status {
-    if (!blocking) {
-      c->background(init);
-      return fail(Code::in_progress, "set-up goes on in the background");
-    }
-    Status s = init(*c);
-    if (!s.ok()) {
-      c->close();
-      drop();
-    }
+  auto run = [c, init = std::move(init), drop, handle]() -> Status {
+    const bool blocking = c->options().blocking;
+    Status s = guarded([&]() -> Status {
+      const Inside inside(*handle);
+      if (!live(handle)) return fail(Code::invalid_usage, "the communicator was aborted before its set-up began");
+      if (!blocking) return c->background(init);
+      return init(*c);
+    });
+    if (s.ok()) return blocking ? Status() : fail(Code::in_progress, "set-up goes on in the background");
+    c->close();
+    drop();
     return s;
   };
   if (Group &group = Group::of_this_thread(); group.open()) {
     group.add(run, drop, serial);
-    return tuttiSuccess;
+    return {};
   }
-  return without_comm(run);
+  return run();
 }
 
 Status check_init(const tuttiComm_t *comm, int nranks, int rank) {
@@ -50,14 +50,14 @@ Status check_init(const tuttiComm_t *comm, int nranks, int rank) {
 }
 
 tuttiResult_t init_rank(tuttiComm_t *comm, int nranks, const tuttiUniqueId &id, int rank, const tuttiConfig_t *config) {
-  if (Status s = check_init(comm, nranks, rank); !s.ok()) return refused(nullptr, std::move(s));
-  *comm = nullptr;
-  auto base = process_options();
-  if (!base.ok()) return refused(nullptr, std::move(base.status()));
-  auto options = read_options(config, *base);
-  if (!options.ok()) return refused(nullptr, std::move(options.status()));
-  auto c = std::make_shared<Communicator>(rank, nranks, std::move(*options));
-  return create(comm, std::move(c), [id](Communicator &self) { return self.init(id); });
+  return without_comm([&]() -> Status {
+    TUTTI_TRY(check_init(comm, nranks, rank));
+    *comm = nullptr;
+    TUTTI_ASSIGN(base, process_options());
+    TUTTI_ASSIGN(options, read_options(config, base));
+    auto c = std::make_shared<Communicator>(rank, nranks, std::move(options));
+    return create(comm, std::move(c), [id](Communicator &self) { return self.init(id); });
+  });
 }
 
 void fill(char *to, size_t cap, std::string_view from) {
@@ -95,20 +95,27 @@ const char *tuttiGetErrorString(tuttiResult_t result) {
 
 const char *tuttiGetLastError(tuttiComm_t comm) {
   thread_local std::string text;
-  const bool usable = comm && check_handle(comm).ok();
-  const Error e = usable ? comm->c->last_error() : thread_error();
-  text = e.code == Code::ok ? std::string() : e.line();
-  return text.c_str();
+  const Status s = guarded([&]() -> Status {
+    const auto c = comm ? visit(comm) : Result<std::shared_ptr<Communicator>>(Status());
+    const Error e = c.ok() ? (*c)->last_error() : thread_error();
+    text = e.code == Code::ok ? std::string() : e.line();
+    return {};
+  });
+  return s.ok() ? text.c_str() : "out of memory";
 }
 
 tuttiResult_t tuttiCommGetLastError(tuttiComm_t comm, tuttiErrorInfo *info) {
   return without_comm([&]() -> Status {
-    if (comm) TUTTI_TRY(check_handle(comm));
+    std::shared_ptr<Communicator> c;
+    if (comm) {
+      TUTTI_ASSIGN(known, visit(comm));
+      c = std::move(known);
+    }
     if (!info) return fail(Code::invalid_argument, "info is NULL");
     if (info->size < sizeof info->size || info->size > 1 << 16)
       return fail(Code::invalid_argument, "info: size {} is not plausible", info->size)
           .hint("set it to sizeof(tuttiErrorInfo)");
-    const Error e = comm ? comm->c->last_error() : thread_error();
+    const Error e = c ? c->last_error() : thread_error();
     tuttiErrorInfo out{};
     out.size = info->size;
     out.code = static_cast<tuttiResult_t>(e.code);
@@ -183,6 +190,7 @@ tuttiResult_t tuttiCommInitFromEnv(tuttiComm_t *comm, const tuttiConfig_t *confi
 
 tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm, const tuttiConfig_t *config) {
   std::shared_ptr<Communicator> child, parent;
+  std::shared_ptr<Core> core; // stays, even if the parent is aborted meanwhile
   const tuttiResult_t r = on_comm(comm, [&](Communicator &c) -> Status {
     TUTTI_TRY(c.usable());
     if (!newcomm) return fail(Code::invalid_argument, "split: newcomm is NULL");
@@ -191,31 +199,33 @@ tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *
     TUTTI_TRY(c.not_splitting());
     TUTTI_ASSIGN(options, read_options(config, c.options()));
     parent = comm->c;
+    core = c.core();
     child = std::make_shared<Communicator>(-1, 0, std::move(options));
     return {};
   });
   if (r != tuttiSuccess) return r;
-  // The core stays, even if the parent is aborted meanwhile.
-  const auto take_part = [parent, core = parent->core(), color, key](Communicator &self) -> Status {
+  const auto take_part = [parent, core, color, key](Communicator &self) -> Status {
     if (parent->splitting.exchange(true)) return parent->not_splitting();
-    Status s = self.init_split(core, color, key);
+    Status s = guarded([&] { return self.init_split(core, color, key); });
     parent->splitting.store(false, std::memory_order_release);
     parent->splitting.notify_all();
     if (!s.ok()) parent->note(s);
     return s;
   };
-  if (color >= 0) return create(newcomm, child, take_part, parent.get());
-  *newcomm = nullptr;
-  auto run = [child, take_part]() -> Status {
-    if (child->options().blocking) return take_part(*child);
-    child->background(take_part);
-    return fail(Code::in_progress, "the split goes on in the background");
-  };
-  Group &group = Group::of_this_thread();
-  if (!group.open()) return without_comm(run);
-  group.add(
-      run, [] {}, parent.get());
-  return tuttiSuccess;
+  return without_comm([&]() -> Status {
+    if (color >= 0) return create(newcomm, child, take_part, parent.get());
+    *newcomm = nullptr;
+    auto run = [child, take_part]() -> Status {
+      if (child->options().blocking) return take_part(*child);
+      TUTTI_TRY(child->background(take_part));
+      return fail(Code::in_progress, "the split goes on in the background");
+    };
+    Group &group = Group::of_this_thread();
+    if (!group.open()) return run();
+    group.add(
+        run, [] {}, parent.get());
+    return {};
+  });
 }
 
 tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
@@ -223,9 +233,11 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
     if (c.state() == Communicator::State::finalized) return fail(Code::invalid_usage, "the communicator is finalized already");
     TUTTI_TRY(c.usable());
     TUTTI_TRY(c.not_splitting());
-    auto run = [self = comm->c]() -> Status {
+    auto run = [comm, self = comm->c]() -> Status {
+      const Inside inside(*comm);
+      if (!live(comm) || comm->c != self) return fail(Code::invalid_argument, "the communicator was aborted");
       if (!self->options().blocking) {
-        self->background([](Communicator &b) { return b.finalize(); });
+        TUTTI_TRY(self->background([](Communicator &b) { return b.finalize(); }));
         return fail(Code::in_progress, "finalizing goes on in the background");
       }
       Status s = self->finalize();
@@ -233,7 +245,8 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
       return s;
     };
     if (Group &group = Group::of_this_thread(); group.open()) {
-      group.add(run, [] {});
+      group.add(
+          run, [] {}, comm->c.get());
       return {};
     }
     return run();
@@ -242,33 +255,38 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
 
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
   if (!comm) return tuttiSuccess;
-  if (Status s = check_handle(comm); !s.ok()) return refused(nullptr, std::move(s));
-  comm->head = comm->tail = tuttiComm::kDead; // from here on: in a group, a second call would find a handle that is to go
-  auto run = [comm]() -> Status {
-    const std::shared_ptr<Communicator> c = std::move(comm->c);
-    delete comm;
-    return destroy(c);
-  };
-  if (Group &group = Group::of_this_thread(); group.open()) {
-    group.add(run, [comm] { comm->head = comm->tail = tuttiComm::kMagic; });
-    return tuttiSuccess;
-  }
-  return without_comm(run);
+  return without_comm([&]() -> Status {
+    TUTTI_TRY(check_handle(comm));
+    auto run = [comm]() -> Status {
+      wait_for_visitors(comm);
+      const std::shared_ptr<Communicator> c = comm->c;
+      free_handle(comm);
+      return destroy(c);
+    };
+    if (!retire(comm)) return check_handle(comm); // from here on: in a group, a second call finds a handle that is to go
+    Group &group = Group::of_this_thread();
+    if (!group.open()) return run();
+    group.add(run, [comm] { revive(comm); });
+    return {};
+  });
 }
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
   if (!comm) return tuttiSuccess;
-  if (Status s = check_handle(comm); !s.ok()) return refused(nullptr, std::move(s));
-  abort_handle(comm);
-  return tuttiSuccess;
+  return without_comm([&]() -> Status {
+    TUTTI_TRY(check_handle(comm));
+    if (!retire(comm, tuttiComm::kEnding)) return check_handle(comm);
+    abort_handle(comm);
+    return {};
+  });
 }
 
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t *async_error) {
   return without_comm([&]() -> Status {
-    TUTTI_TRY(check_handle(comm));
+    TUTTI_ASSIGN(c, visit(comm));
     if (!async_error) return fail(Code::invalid_argument, "asyncError is NULL");
-    const Code code = comm->c->health().code();
-    *async_error = code == Code::ok && comm->c->splitting.load() ? tuttiInProgress : static_cast<tuttiResult_t>(code);
+    const Code code = c->health_at_all().code();
+    *async_error = code == Code::ok && c->splitting.load() ? tuttiInProgress : static_cast<tuttiResult_t>(code);
     return {};
   });
 }
@@ -292,15 +310,19 @@ tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank) {
 }
 
 tuttiResult_t tuttiGroupStart(void) {
-  Group::of_this_thread().start();
-  return tuttiSuccess;
+  return without_comm([]() -> Status {
+    Group::of_this_thread().start();
+    return {};
+  });
 }
 
 tuttiResult_t tuttiGroupEnd(void) {
-  Status s = Group::of_this_thread().end();
-  if (s.ok()) return tuttiSuccess;
-  if (s.code() != Code::in_progress) set_thread_error(s.error());
-  return static_cast<tuttiResult_t>(s.code());
+  return last_resort([] {
+    Status s = guarded([] { return Group::of_this_thread().end(); });
+    if (s.ok()) return tuttiSuccess;
+    if (s.code() != Code::in_progress) set_thread_error(s.error());
+    return static_cast<tuttiResult_t>(s.code());
+  });
 }
 
 } // extern "C"

@@ -26,7 +26,7 @@ tuttiResult_t collective(const Call &call, tuttiComm_t comm, tuttiStream_t strea
     Group &group = Group::of_this_thread();
     if (!group.open()) [[likely]]
       return submit(c, op, stream, group);
-    group.add(comm->c, op, nullptr, stream);
+    group.add(comm, op, nullptr, stream);
     return {};
   });
 }
@@ -40,7 +40,7 @@ tuttiResult_t message(bool sending, const void *buffer, size_t count, tuttiDataT
     TUTTI_TRY(c.check_p2p(sending, buffer, count, type, peer, &op));
     Group &group = Group::of_this_thread();
     if (group.open()) {
-      group.add(comm->c, op, stream);
+      group.add(comm, op, stream);
       return {};
     }
     if (stream) return c.submit_p2p({&op, 1}, {&stream, 1});
@@ -99,7 +99,7 @@ tuttiResult_t tuttiAlltoAllV(const void *sendbuff, const size_t sendcounts[], co
     BlockTables &tables = kept ? *kept : c.scratch_tables();
     TUTTI_TRY(c.check_v(sendbuff, sendcounts, sdispls, recvbuff, recvcounts, rdispls, type, tables, &op));
     if (!kept) return submit(c, op, stream, group);
-    group.add(comm->c, op, std::move(kept), stream);
+    group.add(comm, op, std::move(kept), stream);
     return {};
   });
 }
@@ -130,7 +130,7 @@ tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream) {
     TUTTI_TRY(c.check_barrier(&op));
     Group &group = Group::of_this_thread();
     if (!group.open()) return submit(c, op, stream, group);
-    group.add(comm->c, op, nullptr, stream);
+    group.add(comm, op, nullptr, stream);
     return {};
   });
 }

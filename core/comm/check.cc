@@ -155,23 +155,27 @@ Status Communicator::check_v(const void *in, const size_t *in_counts, const size
   const auto n = static_cast<size_t>(nranks_);
   const uint64_t size = dtype_bytes(static_cast<tutti_dtype>(type));
   uint64_t in_end = 0, out_end = 0, in_start = UINT64_MAX, out_start = UINT64_MAX;
-  const auto fill = [&](const size_t *counts, const size_t *displs, std::vector<uint64_t> &bytes,
-                        std::vector<uint64_t> &offsets, uint64_t *start, uint64_t *end) {
-    bytes.resize(n);
-    offsets.resize(n);
+  const auto fill = [&](std::array<std::string_view, 2> names, const size_t *counts, const size_t *displs,
+                        std::vector<uint64_t> &bytes, std::vector<uint64_t> &offsets, uint64_t *start,
+                        uint64_t *end) -> Status {
+    bytes.assign(n, 0);
+    offsets.assign(n, 0); // without elements a displacement says nothing
     for (size_t r = 0; r < n; r++) {
-      if (counts[r] > kMaxBytes / size || displs[r] > kMaxBytes / size) return false;
+      if (!counts[r]) continue;
+      if (counts[r] > kMaxBytes / size || displs[r] > kMaxBytes / size) {
+        const bool count = counts[r] > kMaxBytes / size;
+        return tutti::fail(Code::invalid_argument, "{}: {}[{}] {} of {} is over 2^62 bytes", name, names[count ? 0 : 1], r,
+                           count ? counts[r] : displs[r], dtype_name(static_cast<tutti_dtype>(type)));
+      }
       bytes[r] = counts[r] * size;
       offsets[r] = displs[r] * size;
-      if (!bytes[r]) continue;
       *start = std::min(*start, offsets[r]);
       *end = std::max(*end, offsets[r] + bytes[r]);
     }
-    return true;
+    return {};
   };
-  if (!fill(in_counts, in_displs, t.in_bytes, t.in_offsets, &in_start, &in_end) ||
-      !fill(out_counts, out_displs, t.out_bytes, t.out_offsets, &out_start, &out_end))
-    return tutti::fail(Code::invalid_argument, "{}: a count or displacement is over 2^62 bytes", name);
+  TUTTI_TRY(fill({"sendcounts", "sdispls"}, in_counts, in_displs, t.in_bytes, t.in_offsets, &in_start, &in_end));
+  TUTTI_TRY(fill({"recvcounts", "rdispls"}, out_counts, out_displs, t.out_bytes, t.out_offsets, &out_start, &out_end));
   if ((in_end && !in) || (out_end && !out))
     return tutti::fail(Code::invalid_argument, "{}: {} is NULL, but its counts are not all 0", name,
                        in_end && !in ? "sendbuff" : "recvbuff");

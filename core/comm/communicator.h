@@ -99,14 +99,16 @@ public:
   Status finalize();
   void close(); // frees bootstrap and engine
   void abort(); // [any thread] never waits for a peer
-  void background(std::function<Status(Communicator &)> work);
-  void join_background();
+  Status background(std::function<Status(Communicator &)> work);
+  bool join_background(); // an aborted one's thread is left alone: true
+  void quiesce();         // once it has failed: on return nothing touches the buffers of operations any more
 
   // ---- state [any thread]
   enum class State : int { ready, working, finalized, failed, closed };
   State state() const { return state_.load(std::memory_order_acquire); }
-  Status health(); // ok, in_progress, or what ended the communicator
-  Status usable(); // ok when an operation may be enqueued
+  Status health();        // ok, in_progress, or what ended the communicator; for the owner's calls
+  Status health_at_all(); // the same for calls that any thread may make at any time
+  Status usable();        // ok when an operation may be enqueued
   // Keeps the error for GetLastError; one that ends the communicator is spread to all ranks. Returns its code.
   Code note(Status status);
   Error last_error() const;
@@ -119,7 +121,10 @@ public:
   Status check_barrier(Op *op);
   Status check_p2p(bool sending, const void *buffer, uint64_t count, int type, int peer, P2pOp *op) const;
   Status submit(const Op &op, tuttiStream_t stream);
-  Status submit_p2p(std::span<const P2pOp> ops, std::span<const tuttiStream_t> streams);
+  bool has_room() const { // an operation can be enqueued without waiting, or is refused
+    return state() != State::ready || core_->engine->failed() || core_->engine->has_room();
+  }
+  Status submit_p2p(std::span<const P2pOp> ops, std::span<const tuttiStream_t> streams); // streams sorted
   Status synchronize();
   Point last_point() const { return {core_, last_seq_}; }
   uint64_t last_seq() const { return last_seq_; }
@@ -134,7 +139,9 @@ public:
   int nranks() const { return nranks_; }
   const InitOptions &options() const { return options_; }
   const std::shared_ptr<Core> &core() const { return core_; }
-  uint64_t uid() const { return uid_; } // of this process's communicators, never used again
+  std::shared_ptr<Core> shared_core() const;     // [any thread] nullptr before the set-up and after the end
+  std::shared_ptr<Engine> shared_engine() const; // [any thread] the same
+  uint64_t uid() const { return uid_; }          // of this process's communicators, never used again
   Result<std::string> explain(std::string_view coll, uint64_t count, int type);
   Engine::Usage usage() const;
 
@@ -142,8 +149,6 @@ public:
   std::atomic<bool> splitting{false};
   Status not_splitting() const;
   Status known() const; // ok, or in_progress while a split has not yet said which rank this is
-  // Marks a call of the owner in progress, so that abort() can tell when nobody is inside.
-  std::atomic<uint32_t> inside{0};
 
 private:
   struct Premul {
@@ -167,6 +172,7 @@ private:
   };
 
   void adopt(std::unique_ptr<Bootstrap> bootstrap);
+  Status health_of(State state, const Engine *engine) const;
   Status drain();  // until all that was enqueued is done
   Status set_up(); // after the bootstrap: agreement, net, engine, selection
   Status exchange_selection();
@@ -215,11 +221,15 @@ private:
   std::vector<Premul> premuls_;
   const uint32_t premul_salt_; // tells this communicator's handles from others'
   std::vector<Engine::Dependency> after_;
-  std::vector<Point> holds_; // engines that pending operations still look at
+  struct Hold {
+    Point point;
+    uint64_t until; // the operation here that looks at it
+  };
+  std::vector<Hold> holds_; // engines that operations which have not started still look at
 
   std::atomic<State> state_{State::working};
   std::atomic<bool> aborted_{false};
-  mutable std::mutex mutex_; // guards last_error_, end_, and core_ against fail()
+  mutable std::mutex mutex_; // guards last_error_, end_, and core_ against threads other than the owner
   Error last_error_ = no_error();
   Error end_ = no_error(); // what ended the communicator; valid when failed
   JoinStop join_stop_;
@@ -228,9 +238,14 @@ private:
 
 } // namespace tutti
 
+// Its memory stays a handle for ever (handle.cc keeps freed ones), so that a call may announce itself in one that just goes.
 struct tuttiComm {
-  static constexpr uint64_t kMagic = 0x7475'7474'6943'6f6dull, kDead = 0xdeadc0deull;
-  uint64_t head = kMagic; // both ends: a stray write or a freed handle shows
+  static constexpr uint64_t kMagic = 0x7475'7474'6943'6f6dull, kEnding = 0xe4d1'49ull, kDead = 0xdeadc0deull;
+  // kDead from the moment that it is destroyed, kEnding while it is aborted: who is refused for that waits, so that an error
+  // means that buffers are free.
+  std::atomic<uint64_t> head{kMagic};
   std::shared_ptr<tutti::Communicator> c;
-  uint64_t tail = kMagic;
+  std::atomic<uint32_t> inside{0};   // calls of the owner in progress; written by the owner alone
+  std::atomic<uint32_t> visitors{0}; // other threads that are taking a reference to c
+  uint64_t tail = kMagic;            // with head: a stray write shows
 };

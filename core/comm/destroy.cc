@@ -60,7 +60,7 @@ private:
   static bool start(Leaving &l, const std::function<Status()> &work) {
     auto other = std::make_shared<Other>();
     try {
-      other->thread = std::thread([other, work] { other->result = work(); });
+      other->thread = std::thread([other, work] { other->result = guarded(work); });
     } catch (const std::system_error &) {
       return false; // no thread to be had: the caller does it
     }
@@ -76,7 +76,7 @@ struct Locals {
   int count = 1;
 };
 Locals locals_of(const Communicator &c) {
-  const auto &core = c.core();
+  const auto core = c.shared_core();
   if (!core || !core->bootstrap) return {};
   Locals l{core->bootstrap->comm_id(), 0};
   const auto &mine = core->bootstrap->peer(c.rank()).process;
@@ -103,17 +103,12 @@ Graveyard &graveyard() {
   return *g;
 }
 
-void bury(tuttiComm *handle) {
-  handle->c->close();
-  handle->head = handle->tail = tuttiComm::kDead;
-  delete handle;
-}
-
 void sweep() {
   std::lock_guard lock(graveyard().mutex);
   std::erase_if(graveyard().handles, [](tuttiComm *h) {
-    if (h->c->inside.load(std::memory_order_acquire) != 0) return false;
-    bury(h);
+    if (h->inside.load(std::memory_order_acquire) != 0) return false;
+    h->c->close();
+    free_handle(h);
     return true;
   });
 }
@@ -132,27 +127,24 @@ Status destroy(const std::shared_ptr<Communicator> &comm) {
 
 void abort_handle(tuttiComm *handle) {
   sweep();
+  wait_for_visitors(handle);
   const std::shared_ptr<Communicator> c = handle->c;
-  const bool setting_up = c->state() == Communicator::State::working;
   c->abort();
-  handle->head = handle->tail = tuttiComm::kDead;
-  if (setting_up) { // the background thread frees what it made once it notices
-    c->join_background();
-    delete handle;
-    return;
-  }
   heavy_fence();
   const Deadline patience = Deadline::in(kAbortPatience);
-  while (c->inside.load(std::memory_order_acquire) != 0 && !patience.expired())
+  while (handle->inside.load(std::memory_order_acquire) != 0 && !patience.expired())
     std::this_thread::sleep_for(std::chrono::microseconds(200));
-  const Locals local = locals_of(*c);
-  if (c->inside.load(std::memory_order_acquire) != 0) {
+  c->quiesce();
+  handle->head.store(tuttiComm::kDead); // the caller, and who is refused from now on, may free its buffers
+  handle->head.notify_all();
+  if (const Locals local = locals_of(*c); local.count > 1) LocalRanks::instance().drop(local.id, local.count);
+  if (handle->inside.load(std::memory_order_acquire) != 0) {
     std::lock_guard lock(graveyard().mutex);
     graveyard().handles.push_back(handle);
     return;
   }
-  if (local.count > 1) LocalRanks::instance().drop(local.id, local.count);
-  bury(handle);
+  if (!c->join_background()) c->close(); // else its thread frees what it made once it notices
+  free_handle(handle);
 }
 
 } // namespace tutti

@@ -8,7 +8,7 @@ namespace tutti {
 // other by one thread: all but the last are finalized in the background, and the last call returns when all of them are done.
 Status destroy(const std::shared_ptr<Communicator> &comm);
 
-// Ends everything with an error and frees the handle, at once or when the threads inside have left.
+// Ends everything with an error and frees the handle, which has been retired, at once or when the threads inside have left.
 void abort_handle(tuttiComm *handle);
 
 } // namespace tutti

@@ -1,5 +1,7 @@
 #include "comm/group.h"
+#include "comm/handle.h"
 #include <algorithm>
+#include <functional>
 #include <system_error>
 #include <thread>
 
@@ -10,21 +12,23 @@ Group &Group::of_this_thread() {
   return group;
 }
 
-void Group::add(std::shared_ptr<Communicator> comm, const Op &op, std::unique_ptr<BlockTables> tables, tuttiStream_t stream) {
-  collectives_.push_back({std::move(comm), op, std::move(tables), stream});
+void Group::add(tuttiComm *comm, const Op &op, std::unique_ptr<BlockTables> tables, tuttiStream_t stream) {
+  collectives_.push_back({{comm, comm->c}, op, std::move(tables), stream});
   if (collectives_.back().tables) collectives_.back().op.tables = collectives_.back().tables.get();
 }
 
-void Group::add(std::shared_ptr<Communicator> comm, const P2pOp &op, tuttiStream_t stream) {
-  auto it = std::find_if(messages_.begin(), messages_.end(), [&](const Messages &m) { return m.comm == comm; });
+void Group::add(tuttiComm *comm, const P2pOp &op, tuttiStream_t stream) {
+  auto it = std::find_if(messages_.begin(), messages_.end(), [&](const Messages &m) { return m.target.comm == comm->c; });
   if (it == messages_.end()) {
     messages_.emplace_back();
     it = messages_.end() - 1;
-    it->comm = std::move(comm);
+    it->target = {comm, comm->c};
   }
   it->ops.push_back(op);
   it->own_stream |= stream == nullptr;
-  if (stream && std::find(it->streams.begin(), it->streams.end(), stream) == it->streams.end()) it->streams.push_back(stream);
+  if (!stream) return;
+  const auto at = std::lower_bound(it->streams.begin(), it->streams.end(), stream, std::less<>());
+  if (at == it->streams.end() || *at != stream) it->streams.insert(at, stream);
 }
 
 void Group::add(std::function<Status()> task, std::function<void()> undo, const void *serial) {
@@ -38,9 +42,9 @@ Status Group::end() {
     for (Task &t : tasks_) t.undo();
   Status result = std::move(failure_);
   failure_ = Status();
-  if (result.ok()) result = run_tasks();
+  if (result.ok()) result = guarded([&] { return run_tasks(); });
   if (result.ok() || result.code() == Code::in_progress)
-    if (Status s = issue(); !s.ok()) result = s;
+    if (Status s = guarded([&] { return issue(); }); !s.ok()) result = std::move(s);
   tasks_.clear();
   collectives_.clear();
   messages_.clear();
@@ -65,7 +69,7 @@ Status Group::run_tasks() {
   std::vector<Status> results(tasks_.size());
   const auto chains = task_chains();
   const auto run = [&](const std::vector<size_t> &chain) {
-    for (size_t i : chain) results[i] = tasks_[i].run();
+    for (size_t i : chain) results[i] = guarded(tasks_[i].run);
   };
   std::vector<std::thread> threads;
   for (size_t c = 1; c < chains.size(); c++) {
@@ -85,23 +89,68 @@ Status Group::run_tasks() {
   return out;
 }
 
+// One thread may have several ranks here. Calls of one that has no room must not keep those of another from being issued: the
+// room may come only when both are.
 Status Group::issue() {
   Status first;
-  for (Collective &c : collectives_) {
-    if (Status s = c.comm->submit(c.op, c.stream); !s.ok()) {
-      c.comm->note(s);
-      if (first.ok()) first = std::move(s);
-    } else if (!c.stream)
-      own_streams_.note(*c.comm);
-  }
-  for (Messages &m : messages_) {
-    if (Status s = m.comm->submit_p2p(m.ops, m.streams); !s.ok()) {
-      m.comm->note(s);
-      if (first.ok()) first = std::move(s);
-    } else if (m.own_stream)
-      own_streams_.note(*m.comm);
+  while (!issue_some(&first)) {
+    // All that can be issued is. The oldest operation here has its counterparts in the queues of the others.
+    const Communicator *full = held_up_.comms.front();
+    const auto engine = full->shared_engine();
+    if (engine) (void)engine->wait(engine->enqueued() - Engine::kQueue / 2); // an error is told by the call that waits for it
   }
   return first;
+}
+
+bool Group::must_wait(const Target &target, std::span<const tuttiStream_t> streams) {
+  const auto has = [](const auto &all, auto one) { return std::find(all.begin(), all.end(), one) != all.end(); };
+  const bool behind = has(held_up_.comms, target.comm.get()) ||
+                      std::any_of(streams.begin(), streams.end(), [&](auto s) { return has(held_up_.streams, s); });
+  if (!behind && target.comm->has_room()) [[likely]]
+    return false;
+  held_up_.comms.push_back(target.comm.get());
+  held_up_.streams.insert(held_up_.streams.end(), streams.begin(), streams.end());
+  return true;
+}
+
+template <class Call, class Submit>
+bool Group::issue_one(Call &call, std::span<const tuttiStream_t> streams, bool own_stream, Status *first, Submit &&submit) {
+  const auto [handle, comm] = call.target;
+  Status s;
+  {
+    const Inside inside(*handle);
+    if (live(handle) && handle->c == comm) {
+      if (must_wait(call.target, streams)) return false;
+      s = submit(*comm);
+      if (!s.ok())
+        comm->note(s);
+      else if (own_stream)
+        own_streams_.note(*comm);
+      call.issued = true;
+    }
+  }
+  if (!std::exchange(call.issued, true)) {
+    (void)check_handle(handle); // until an abort is over
+    s = tutti::fail(Code::invalid_argument, "the communicator was destroyed before the group ended");
+  }
+  if (!s.ok() && first->ok()) *first = std::move(s);
+  return true;
+}
+
+bool Group::issue_some(Status *first) {
+  held_up_.comms.clear();
+  held_up_.streams.clear();
+  bool all = true;
+  for (Collective &c : collectives_) {
+    if (c.issued) continue;
+    const std::span<const tuttiStream_t> streams(&c.stream, c.stream ? 1 : 0);
+    all &= issue_one(c, streams, !c.stream, first, [&](Communicator &comm) { return comm.submit(c.op, c.stream); });
+  }
+  for (Messages &m : messages_) {
+    if (m.issued) continue;
+    all &= issue_one(m, m.streams, m.own_stream, first, [&](Communicator &comm) { return comm.submit_p2p(m.ops, m.streams); });
+  }
+  return all;
 }
 
 } // namespace tutti

@@ -20,25 +20,36 @@ public:
     if (failure_.ok()) failure_ = status;
   }
 
-  // Collected calls keep their communicators alive.
-  void add(std::shared_ptr<Communicator> comm, const Op &op, std::unique_ptr<BlockTables> tables, tuttiStream_t stream);
-  void add(std::shared_ptr<Communicator> comm, const P2pOp &op, tuttiStream_t stream);
+  // For operations of live communicators: called while inside.
+  void add(tuttiComm *comm, const Op &op, std::unique_ptr<BlockTables> tables, tuttiStream_t stream);
+  void add(tuttiComm *comm, const P2pOp &op, tuttiStream_t stream);
   // A call that waits for other ranks; `undo` runs when the group failed before it started. Tasks with the same `serial` run
   // one after the other, all others at the same time.
   void add(std::function<Status()> task, std::function<void()> undo, const void *serial = nullptr);
 
 private:
+  struct Target { // which may be aborted before the group ends
+    tuttiComm *handle;
+    std::shared_ptr<Communicator> comm; // the handle may then serve another one
+  };
   struct Collective {
-    std::shared_ptr<Communicator> comm;
+    Target target;
     Op op;
     std::unique_ptr<BlockTables> tables;
     tuttiStream_t stream;
+    bool issued = false;
   };
   struct Messages { // of one communicator
-    std::shared_ptr<Communicator> comm;
+    Target target;
     std::vector<P2pOp> ops;
+    std::vector<tuttiStream_t> streams; // sorted
+    bool own_stream = false;            // some call named NULL
+    bool issued = false;
+  };
+  // Calls that have to wait because a queue is full, and what they hold up: later calls of their communicators and streams.
+  struct HeldUp {
+    std::vector<const Communicator *> comms;
     std::vector<tuttiStream_t> streams;
-    bool own_stream = false; // some call named NULL
   };
   struct Task {
     std::function<Status()> run;
@@ -48,12 +59,17 @@ private:
   Status run_tasks();
   std::vector<std::vector<size_t>> task_chains() const;
   Status issue();
+  bool issue_some(Status *first); // in the order of the calls; false when some are left
+  template <class Call, class Submit>
+  bool issue_one(Call &call, std::span<const tuttiStream_t> streams, bool own_stream, Status *first, Submit &&submit);
+  bool must_wait(const Target &target, std::span<const tuttiStream_t> streams);
 
   int depth_ = 0;
   Status failure_;
   std::vector<Collective> collectives_;
   std::vector<Messages> messages_;
   std::vector<Task> tasks_;
+  HeldUp held_up_;
   OwnStreams own_streams_;
 };
 

@@ -127,7 +127,10 @@ Status Communicator::start_engine(Iface<tutti_net_v1> net) {
   const Deadline deadline = Deadline::in(options_.config->duration("core.init_timeout"));
   Bootstrap &b = *core_->bootstrap;
   TUTTI_ASSIGN(engine, Engine::create(b, *p.registry, options_.config, net));
-  core_->engine = std::move(engine);
+  {
+    std::lock_guard lock(mutex_);
+    core_->engine = std::move(engine);
+  }
   // The engine may be gone when a late notice comes.
   b.on_failure([weak = std::weak_ptr<Engine>(core_->engine)](const Error &e) {
     if (auto alive = weak.lock()) alive->fail(e);

@@ -85,6 +85,7 @@ Status Communicator::submit(const Op &op, tuttiStream_t stream) {
       auto bound = find_bound(op, bucket);
       if (!bound.ok()) {
         found_.erase(known);
+        number_--; // nothing was sent: the call did not happen
         return std::move(bound.status());
       }
       known->second = *bound;
@@ -118,30 +119,28 @@ Status Communicator::enqueue(const Bound *bound, const OpArgs &args, std::span<c
   return {};
 }
 
-// On user streams: after what other communicators were given on them.
+// On user streams: after what other communicators were given on them. Threads that share a stream take turns.
 Status Communicator::enqueue_after(const Bound *bound, const OpArgs &args, std::span<const tuttiStream_t> streams) {
   after_.clear();
-  std::erase_if(holds_, [](const Point &p) { return p.done(); });
-  for (tuttiStream_t s : streams) {
-    if (!s) continue;
-    std::lock_guard lock(s->mutex);
+  Engine &engine = *core_->engine;
+  const uint64_t completed = engine.completed();
+  std::erase_if(holds_, [&](const Hold &h) { return h.until <= completed; });
+  StreamTurns turns(streams);
+  for (size_t i = 0; i < streams.size(); i++) {
+    const auto lock = turns.take(i);
+    tuttiStream *const s = streams[i];
     if (s->error.code != Code::ok) return Status(s->error);
     s->tail.drop_done();
     for (const Point &p : s->tail.points()) {
       if (p.core == core_) continue; // an engine keeps its own order
-      if (p.core->engine->failed()) return p.core->engine->error();
+      if (p.core->engine->failed() && !p.done()) return stream_failed(p);
       after_.push_back({p.core->engine.get(), p.seq});
-      holds_.push_back(p);
+      holds_.push_back({p, engine.enqueued() + 1});
     }
   }
-  TUTTI_ASSIGN(seq, core_->engine->enqueue(bound, args, after_));
+  TUTTI_ASSIGN(seq, engine.enqueue(bound, args, after_));
   last_seq_ = seq;
-  for (tuttiStream_t s : streams) {
-    if (!s) continue;
-    std::lock_guard lock(s->mutex);
-    s->tail.clear();
-    s->tail.add({core_, seq});
-  }
+  turns.pass_on({core_, seq}, after_);
   return {};
 }
 

@@ -1,9 +1,10 @@
 // Split, finalize, abort, errors: the rest of a communicator's life.
-#include "comm/communicator.h"
+#include "comm/handle.h"
 #include "comm/stream.h"
 #include "log/log.h"
 #include <algorithm>
 #include <functional>
+#include <system_error>
 
 namespace tutti {
 namespace {
@@ -55,12 +56,32 @@ Status Communicator::finalize() {
 
 void Communicator::close() {
   state_.store(State::closed, std::memory_order_release);
-  holds_.clear();
-  if (!core_) return;
-  forget_core(core_);
-  if (core_->engine && core_->bootstrap) core_->bootstrap->on_failure({});
+  std::shared_ptr<Core> core;
+  {
+    std::lock_guard lock(mutex_);
+    core = std::move(core_);
+  }
+  if (core) {
+    forget_core(core);
+    if (core->engine && core->bootstrap) core->bootstrap->on_failure({});
+    core.reset();
+  }
+  holds_.clear(); // after the engine that looks at them
+}
+
+std::shared_ptr<Core> Communicator::shared_core() const {
   std::lock_guard lock(mutex_);
-  core_.reset();
+  return core_;
+}
+
+std::shared_ptr<Engine> Communicator::shared_engine() const {
+  std::lock_guard lock(mutex_);
+  if (!core_) return nullptr;
+  return {core_, core_->engine.get()}; // its bootstrap has to stay, too
+}
+
+void Communicator::quiesce() {
+  if (const auto engine = shared_engine(); engine && engine->failed()) (void)engine->quiesce();
 }
 
 void Communicator::adopt(std::unique_ptr<Bootstrap> bootstrap) {
@@ -90,14 +111,9 @@ void Communicator::fail(const Error &error) {
   State s = state();
   while (s != State::closed && s != State::failed && !state_.compare_exchange_weak(s, State::failed)) {
   }
-  std::shared_ptr<Core> core;
-  {
-    std::lock_guard lock(mutex_);
-    core = core_;
-  }
-  if (!core) return;
-  if (core->engine) core->engine->fail(error);
-  if (core->bootstrap) core->bootstrap->report_failure(error);
+  const auto core = shared_core();
+  if (const auto engine = shared_engine()) engine->fail(error);
+  if (core) core->bootstrap->report_failure(error);
 }
 
 Status Communicator::not_splitting() const {
@@ -119,11 +135,13 @@ Code Communicator::note(Status status) {
     std::lock_guard lock(mutex_);
     last_error_ = e;
   }
-  const bool engine_failed = core_ && core_->engine && core_->engine->failed();
+  const auto engine = shared_engine();
+  const bool engine_failed = engine && engine->failed();
   if ((!harmless(e.code) || engine_failed) && state() != State::failed && state() != State::closed) {
     log::warn(log::Subsys::coll, "{}", e.line());
     fail(e);
   }
+  quiesce(); // the caller may free its buffers now
   return e.code;
 }
 
@@ -132,8 +150,8 @@ Error Communicator::last_error() const {
   return last_error_.code == Code::ok ? end_ : last_error_;
 }
 
-Status Communicator::health() {
-  switch (state()) {
+Status Communicator::health_of(State state, const Engine *engine) const {
+  switch (state) {
   case State::working:
     return tutti::fail(Code::in_progress, "the communicator is still being set up");
   case State::closed:
@@ -145,8 +163,18 @@ Status Communicator::health() {
   default:
     break;
   }
-  if (core_->engine->failed()) return core_->engine->error();
+  if (engine && engine->failed()) return engine->error();
   return {};
+}
+
+Status Communicator::health() {
+  const State s = state();
+  return health_of(s, s == State::ready || s == State::finalized ? core_->engine.get() : nullptr);
+}
+
+Status Communicator::health_at_all() {
+  const auto engine = shared_engine();
+  return health_of(state(), engine.get());
 }
 
 Status Communicator::usable() {
@@ -159,27 +187,35 @@ Status Communicator::usable() {
   return health();
 }
 
-void Communicator::background(std::function<Status(Communicator &)> work) {
+Status Communicator::background(std::function<Status(Communicator &)> work) {
   join_background();
-  state_.store(State::working, std::memory_order_release);
-  background_ = std::thread([self = shared_from_this(), work = std::move(work)] {
-    const log::ScopedRank scope(self->rank_);
-    Status s = work(*self);
-    if (!s.ok()) {
-      self->note(s);
-      self->fail(s.error());
-    }
-    // An aborted communicator has no owner left who would close it.
-    if (self->aborted_.load()) self->close();
-  });
+  const State before = state_.exchange(State::working);
+  try {
+    background_ = std::thread([self = shared_from_this(), work = std::move(work)] {
+      const log::ScopedRank scope(self->rank_);
+      Status s = guarded([&] { return work(*self); });
+      if (!s.ok()) {
+        self->note(s);
+        self->fail(s.error());
+      }
+      // An aborted communicator has no owner left who would close it.
+      if (self->aborted_.load()) self->close();
+    });
+  } catch (const std::system_error &e) {
+    state_.store(before, std::memory_order_release);
+    return tutti::fail(Code::system, "no thread for work in the background: {}", e.what());
+  }
+  return {};
 }
 
-void Communicator::join_background() {
-  if (!background_.joinable()) return;
-  if (background_.get_id() == std::this_thread::get_id() || aborted_.load())
+bool Communicator::join_background() {
+  if (!background_.joinable()) return false;
+  const bool leave = background_.get_id() == std::this_thread::get_id() || aborted_.load();
+  if (leave)
     background_.detach();
   else
     background_.join();
+  return leave;
 }
 
 Engine::Usage Communicator::usage() const {

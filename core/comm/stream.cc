@@ -1,4 +1,5 @@
 #include "comm/stream.h"
+#include "exec/driver.h"
 #include <algorithm>
 #include <unordered_set>
 
@@ -17,25 +18,81 @@ void PointSet::drop_done() {
   std::erase_if(points_, [](const Point &p) { return p.done(); });
 }
 
+void PointSet::follow(const Point &point, std::span<const Engine::Dependency> done_before) {
+  std::erase_if(points_, [&](const Point &p) {
+    const auto before = [&](const Engine::Dependency &d) { return d.engine == p.core->engine.get() && p.seq <= d.seq; };
+    return p.core == point.core || std::any_of(done_before.begin(), done_before.end(), before);
+  });
+  points_.push_back(point);
+}
+
 void PointSet::drop(const Core *core) {
   std::erase_if(points_, [&](const Point &p) { return p.core.get() == core; });
 }
 
-Status PointSet::wait() const {
+Status stream_failed(const Point &point) {
+  (void)point.core->engine->quiesce();
+  Error e = point.core->engine->error().error();
+  e.peer = -1; // a rank of that communicator
+  e.message = "what was on the stream before has failed: " + e.message;
+  return e;
+}
+
+std::unique_lock<std::mutex> StreamTurns::take(size_t index) {
+  tuttiStream &s = *streams_[index];
+  std::unique_lock lock(s.mutex);
+  if (s.taken) [[unlikely]] {
+    s.waiting++;
+    s.turn.wait(lock, [&] { return !s.taken; });
+    s.waiting--;
+  }
+  s.taken = true;
+  taken_ = index + 1;
+  return lock;
+}
+
+void StreamTurns::end(tuttiStream &s) {
+  taken_--;
+  s.taken = false;
+  if (s.waiting) s.turn.notify_one();
+}
+
+StreamTurns::~StreamTurns() {
+  while (taken_) {
+    tuttiStream &s = *streams_[taken_ - 1];
+    std::lock_guard lock(s.mutex);
+    end(s);
+  }
+}
+
+void StreamTurns::pass_on(const Point &point, std::span<const Engine::Dependency> done_before) {
+  while (taken_) {
+    tuttiStream &s = *streams_[taken_ - 1];
+    std::lock_guard lock(s.mutex);
+    s.tail.follow(point, done_before);
+    end(s);
+  }
+}
+
+Status wait_points(std::span<const Point> points) {
   Status first;
-  for (const Point &p : points_)
+  for (const Point &p : points)
     if (Status s = p.wait(); !s.ok() && first.ok()) first = s;
   return first;
 }
 
-Result<bool> PointSet::query() const {
-  bool all = true;
-  for (const Point &p : points_) {
+Result<bool> query_points(std::span<const Point> points) {
+  bool all = true, moved = false;
+  for (const Point &p : points) {
     if (p.done()) continue;
-    if (p.core->engine->failed()) return p.core->engine->error();
-    p.core->engine->progress();
+    if (p.core->engine->failed()) {
+      (void)p.core->engine->quiesce();
+      return p.core->engine->error();
+    }
+    moved |= p.core->engine->progress();
     all = all && p.done();
   }
+  if (!all && !moved) driver::drive_another(nullptr); // what they wait for may be another communicator's
   return all;
 }
 
@@ -71,7 +128,7 @@ Result<bool> OwnStreams::query() const {
   };
   for (const Entry &e : others_) add(e);
   add(latest_);
-  return set.query();
+  return query_points(set.points());
 }
 
 namespace {
@@ -128,12 +185,25 @@ template <class T> void unmake(T *t) {
   delete t;
 }
 
-// A copy of the points, so that no lock is held while waiting.
-template <class T> Result<PointSet> snapshot(T &t) {
+// A copy of the points, so that no lock is held while waiting. Streams seldom have more than a few.
+struct Snapshot {
+  std::array<Point, 4> few;
+  std::vector<Point> many;
+  size_t count = 0;
+  std::span<const Point> points() const { return {count > few.size() ? many.data() : few.data(), count}; }
+};
+template <class T> Result<Snapshot> snapshot(T &t) {
+  Snapshot out;
   std::lock_guard lock(t.mutex);
   if (t.error.code != Code::ok) return Status(t.error);
   points_of(t).drop_done();
-  return points_of(t);
+  const auto points = points_of(t).points();
+  out.count = points.size();
+  if (out.count > out.few.size())
+    out.many.assign(points.begin(), points.end());
+  else
+    std::copy(points.begin(), points.end(), out.few.begin());
+  return out;
 }
 
 } // namespace
@@ -146,12 +216,12 @@ void forget_core(const std::shared_ptr<Core> &core) {
 }
 
 template <class T> Status wait_for(T &t) {
-  TUTTI_ASSIGN(points, snapshot(t));
-  return points.wait();
+  TUTTI_ASSIGN(now, snapshot(t));
+  return wait_points(now.points());
 }
 template <class T> Status query(T &t) {
-  TUTTI_ASSIGN(points, snapshot(t));
-  TUTTI_ASSIGN(done, points.query());
+  TUTTI_ASSIGN(now, snapshot(t));
+  TUTTI_ASSIGN(done, query_points(now.points()));
   if (!done) return fail(Code::in_progress, "not finished yet");
   return {};
 }
@@ -197,10 +267,11 @@ Status query_handle(tuttiWork &w) {
 }
 
 Status record(tuttiEvent &event, tuttiStream &stream) {
-  TUTTI_ASSIGN(points, snapshot(stream));
+  TUTTI_ASSIGN(now, snapshot(stream));
   std::lock_guard lock(event.mutex);
   event.error = no_error();
-  event.points = std::move(points);
+  event.points.clear();
+  for (const Point &p : now.points()) event.points.add(p);
   return {};
 }
 
@@ -212,9 +283,9 @@ void record(tuttiEvent &event, const Point &point) {
 }
 
 Status wait_event(tuttiStream &stream, tuttiEvent &event) {
-  TUTTI_ASSIGN(points, snapshot(event));
+  TUTTI_ASSIGN(now, snapshot(event));
   std::lock_guard lock(stream.mutex);
-  stream.tail.add(points);
+  for (const Point &p : now.points()) stream.tail.add(p);
   return {};
 }
 

@@ -2,6 +2,8 @@
 // own operations in order, so a stream only has to order operations of different communicators.
 #pragma once
 #include "comm/communicator.h"
+#include <array>
+#include <condition_variable>
 
 struct tuttiStream;
 struct tuttiEvent;
@@ -13,18 +15,39 @@ namespace tutti {
 class PointSet {
 public:
   void add(const Point &point);
-  void add(const PointSet &other) {
-    for (const Point &p : other.points_) add(p);
-  }
   void drop_done();
+  // In place of this core's points and of those in `done_before`, which come before it.
+  void follow(const Point &point, std::span<const Engine::Dependency> done_before);
   void drop(const Core *core);
   void clear() { points_.clear(); }
   std::span<const Point> points() const { return points_; }
-  Status wait() const;        // all; the first error
-  Result<bool> query() const; // drives a little progress
 
 private:
   std::vector<Point> points_;
+};
+
+Status wait_points(std::span<const Point> points);        // all; the first error
+Result<bool> query_points(std::span<const Point> points); // drives a little progress
+
+// What follows an operation that failed on a stream is told.
+Status stream_failed(const Point &point);
+
+// The turns of one thread on streams that others may use, too: from the look at what is on them until something is added.
+// Sorted, so that threads with several cannot block each other.
+class StreamTurns {
+public:
+  explicit StreamTurns(std::span<const tuttiStream_t> sorted) : streams_(sorted) {}
+  ~StreamTurns();
+  StreamTurns(const StreamTurns &) = delete;
+  StreamTurns &operator=(const StreamTurns &) = delete;
+  std::unique_lock<std::mutex> take(size_t index); // in order; for the look
+  // Ends the turns: `point` comes after `done_before`.
+  void pass_on(const Point &point, std::span<const Engine::Dependency> done_before);
+
+private:
+  void end(tuttiStream &stream);
+  std::span<const tuttiStream_t> streams_;
+  size_t taken_ = 0;
 };
 
 // Where one thread has enqueued on communicators' own streams: what NULL names where no communicator is given.
@@ -77,6 +100,9 @@ struct tuttiStream {
   static constexpr uint64_t kMagic = 0x7475'7474'6953'7472ull;
   uint64_t magic = kMagic;
   std::mutex mutex;                       // guards the rest
+  bool taken = false;                     // some thread has its turn
+  uint32_t waiting = 0;                   // threads that want one
+  std::condition_variable turn;           // taken is false again
   tutti::PointSet tail;                   // the next operation comes after these
   tutti::Error error = tutti::no_error(); // of a communicator that is gone; ok = none
 };

@@ -108,7 +108,8 @@ private:
   bool may_start(const Bound &bound, const Lane &lane) const;
   void complete();
   bool drive_round(uint32_t polls);
-  bool dependencies_met(const Queued &op) const;
+  bool dependencies_met(const Queued &op);
+  void give_up(const Queued &op, const Engine &before);
 
   // engine.cc: waiting
   void idle(Idle &state);

@@ -235,10 +235,22 @@ void EngineImpl::complete() {
   completed_.store(completed_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
-bool EngineImpl::dependencies_met(const Queued &op) const {
-  // A failed engine never completes anything: its error is shown there, and the peers of this one should not suffer.
-  return std::all_of(op.after.begin(), op.after.end(),
-                     [](const Dependency &d) { return !d.engine || d.engine->completed() >= d.seq || d.engine->failed(); });
+bool EngineImpl::dependencies_met(const Queued &op) {
+  for (const Dependency &d : op.after) {
+    if (!d.engine || d.engine->completed() >= d.seq) continue;
+    if (d.engine->failed() && d.engine->completed() < d.seq) give_up(op, *d.engine);
+    return false;
+  }
+  return true;
+}
+
+// What an operation builds on will never be there. The ranks that wait for it learn why.
+void EngineImpl::give_up(const Queued &op, const Engine &before) {
+  Error e = before.error().error();
+  e.peer = -1; // a rank of that communicator
+  e.operation = describe(op.args.call);
+  e.message = fmt::format("{} cannot start, for what was on its stream before has failed: {}", e.operation, e.message);
+  die(std::move(e));
 }
 
 bool EngineImpl::drive_round(uint32_t polls) {

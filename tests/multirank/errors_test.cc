@@ -60,6 +60,10 @@ TEST_CASE("arguments out of range are refused with the value and the range, and 
           EXPECT(r, tuttiSend(x, 1, tuttiFloat32, -1, r.comm, nullptr) == tuttiInvalidArgument);
           EXPECT(r, tuttiAllReduce(x, y, SIZE_MAX / 2, tuttiFloat32, tuttiSum, r.comm, nullptr) == tuttiInvalidArgument);
           EXPECT(r, tuttiAllReduce(x, y, 8, tuttiFloat32, tuttiSum, nullptr, nullptr) == tuttiInvalidArgument);
+          const size_t none[2] = {}, displs[2] = {0, SIZE_MAX}, counts[2] = {0, 1};
+          EXPECT_OK(r, tuttiAlltoAllV(x, none, displs, y, none, displs, tuttiFloat32, r.comm, nullptr));
+          EXPECT(r, tuttiAlltoAllV(x, none, none, y, counts, displs, tuttiFloat32, r.comm, nullptr) == tuttiInvalidArgument);
+          EXPECT(r, has(last_error(r), "rdispls[1] 18446744073709551615"));
           EXPECT_OK(r, tuttiAllReduce(nullptr, nullptr, 0, tuttiFloat32, tuttiSum, r.comm, nullptr));
           EXPECT_OK(r, sum(r, 8));
         }) == 0);
@@ -163,4 +167,55 @@ TEST_CASE("abort from another thread ends a waiting call") {
           other.join();
           r.comm = nullptr;
         }) == 0);
+}
+TEST_CASE("aborts may meet groups, calls and queries of other threads") {
+  Watchdog dog("aborts against calls", std::chrono::seconds(60));
+  for (int round = 0; round < 25; round++) {
+    constexpr size_t n = 2;
+    tuttiComm_t comms[n];
+    REQUIRE(tuttiCommInitAll(comms, n, nullptr) == tuttiSuccess);
+    std::vector<std::thread> threads;
+    for (tuttiComm_t comm : comms) {
+      threads.emplace_back([comm] { // the owner
+        std::vector<float> x(300, 1);
+        for (tuttiResult_t e = tuttiSuccess; e == tuttiSuccess;) {
+          tuttiGroupStart();
+          for (int i = 0; i < 200 && e == tuttiSuccess; i++)
+            e = tuttiAllReduce(x.data(), x.data(), x.size(), tuttiFloat32, tuttiMax, comm, nullptr);
+          if (const tuttiResult_t end = tuttiGroupEnd(); e == tuttiSuccess) e = end;
+          if (e == tuttiSuccess) e = tuttiCommSynchronize(comm);
+        }
+      });
+      threads.emplace_back([comm] {
+        for (tuttiResult_t state = tuttiSuccess; state == tuttiSuccess;)
+          if (tuttiCommGetAsyncError(comm, &state) != tuttiSuccess) break;
+        (void)tuttiGetLastError(comm);
+      });
+      threads.emplace_back([comm, round] {
+        std::this_thread::sleep_for(std::chrono::microseconds(300 * round));
+        tuttiCommAbort(comm);
+      });
+    }
+    for (auto &t : threads) t.join();
+    for (tuttiComm_t comm : comms) CHECK(tuttiCommAbort(comm) == tuttiInvalidArgument); // only one of two wins
+  }
+}
+TEST_CASE("after an abort nothing touches the buffers any more") {
+  for (int round = 0; round < 8; round++)
+    CHECK(run_threads(2, [&](Rank &r) {
+            constexpr size_t count = 8 << 20;
+            void *x = nullptr, *y = nullptr;
+            EXPECT_OK(r, tuttiMemAlloc(&x, count * sizeof(float)));
+            EXPECT_OK(r, tuttiMemAlloc(&y, count * sizeof(float)));
+            EXPECT_OK(r, tuttiAllReduce(x, y, count, tuttiFloat32, tuttiSum, r.comm, nullptr));
+            if (r.rank == 0) {
+              std::this_thread::sleep_for(std::chrono::milliseconds(round));
+              abandon(r);
+            } else if (tuttiCommSynchronize(r.comm) != tuttiSuccess)
+              abandon(r);
+            // Unmapped: whoever still copies ends the process.
+            EXPECT_OK(r, tuttiMemFree(x));
+            EXPECT_OK(r, tuttiMemFree(y));
+            if (r.comm) abandon(r);
+          }) == 0);
 }

@@ -76,6 +76,29 @@ TEST_CASE("one thread drives all ranks of its process") {
   for (auto c : comms) EXPECT_OK(boss, tuttiCommDestroy(c));
   CHECK(boss.failures == 0);
 }
+TEST_CASE("one thread's group may hold more operations of each rank than a queue") {
+  Watchdog dog("a long group", std::chrono::seconds(30));
+  constexpr int n = 3;
+  constexpr size_t ops = 300;
+  tuttiComm_t comms[n];
+  Rank boss{0, n};
+  REQUIRE(tuttiCommInitAll(comms, n, nullptr) == tuttiSuccess);
+  std::vector<std::vector<int>> x(n, std::vector<int>(ops, 1));
+  std::vector<int> token(n, -1);
+  EXPECT_OK(boss, tuttiGroupStart());
+  for (size_t i = 0; i < n; i++) // all of a rank before the first of the next
+    for (size_t k = 0; k < ops; k++)
+      EXPECT_OK(boss, tuttiAllReduce(&x[i][k], &x[i][k], 1, tuttiInt32, tuttiSum, comms[i], nullptr));
+  const int seven = 7;
+  EXPECT_OK(boss, tuttiSend(&seven, 1, tuttiInt32, 1, comms[0], nullptr));
+  EXPECT_OK(boss, tuttiRecv(&token[1], 1, tuttiInt32, 0, comms[1], nullptr));
+  EXPECT_OK(boss, tuttiGroupEnd());
+  EXPECT_OK(boss, tuttiStreamSynchronize(nullptr));
+  for (const auto &v : x) CHECK(v == std::vector<int>(ops, n));
+  CHECK(token[1] == 7);
+  for (auto c : comms) EXPECT_OK(boss, tuttiCommDestroy(c));
+  CHECK(boss.failures == 0);
+}
 TEST_CASE("an error inside a group is what its end returns, and nothing of the group starts") {
   CHECK(run_threads(2, [](Rank &r) {
           float x = 1;

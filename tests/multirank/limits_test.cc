@@ -19,8 +19,10 @@ static thread_local uint64_t allocations = 0;
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete" // both are replaced here, and pair
 #endif
+static thread_local int64_t refuse_after = INT64_MAX; // allocations of this thread
 void *operator new(size_t n) {
   allocations++;
+  if (refuse_after-- <= 0) throw std::bad_alloc();
   if (void *p = std::malloc(n ? n : 1)) return p;
   throw std::bad_alloc();
 }
@@ -100,6 +102,49 @@ static void repeat(Rank &r) {
 }
 TEST_CASE("a repeated operation allocates nothing, and with its peer ready takes no lock and no system call") {
   CHECK(run_processes(2, repeat) == 0);
+}
+
+TEST_CASE("a repeated operation on a stream of the user allocates nothing") {
+  CHECK(run_processes(2, [](Rank &r) {
+          std::vector<float> x(256, 1), y(256);
+          tuttiStream_t stream = nullptr;
+          EXPECT_OK(r, tuttiStreamCreate(&stream));
+          const auto once = [&] {
+            EXPECT_OK(r, tuttiAllReduce(x.data(), y.data(), x.size(), tuttiFloat32, tuttiSum, r.comm, stream));
+            EXPECT_OK(r, tuttiStreamSynchronize(stream));
+          };
+          for (int i = 0; i < 300; i++) once();
+          const uint64_t before = allocations;
+          for (int i = 0; i < 300; i++) once();
+          EXPECT(r, allocations == before);
+          EXPECT_OK(r, tuttiStreamDestroy(stream));
+        }) == 0);
+}
+TEST_CASE("without memory a call returns an error, and no exception leaves it") {
+  tuttiComm_t comm = nullptr;
+  REQUIRE(tuttiCommInitAll(&comm, 1, nullptr) == tuttiSuccess);
+  int x = 1, y = 0, refused = 0;
+  for (int64_t allowed = 0; allowed < 12; allowed++) {
+    tuttiStream_t stream = nullptr;
+    tuttiEvent_t event = nullptr;
+    const auto without = [&](auto &&call) {
+      refuse_after = allowed;
+      const tuttiResult_t e = call();
+      refuse_after = INT64_MAX;
+      CHECK((e == tuttiSuccess || e == tuttiSystemError));
+      refused += e != tuttiSuccess;
+      return e;
+    };
+    without([&] { return tuttiStreamCreate(&stream); });
+    without([&] { return tuttiEventCreate(&event); });
+    CHECK(tuttiStreamDestroy(stream) == tuttiSuccess);
+    CHECK(tuttiEventDestroy(event) == tuttiSuccess);
+  }
+  CHECK(refused > 0);
+  refuse_after = 0; // an operation of a new kind needs memory
+  CHECK(tuttiAllReduce(&x, &y, 1, tuttiInt32, tuttiSum, comm, nullptr) == tuttiSystemError);
+  refuse_after = INT64_MAX;
+  CHECK(tuttiCommAbort(comm) == tuttiSuccess);
 }
 
 TEST_CASE("ever new patterns of sends and receives take no more memory than a few") {

@@ -1,4 +1,5 @@
 #include "operations.h"
+#include <atomic>
 #include <doctest/doctest.h>
 #include <thread>
 #include <tutti/tutti.hpp>
@@ -122,4 +123,85 @@ TEST_CASE("an event of one communicator orders the work of another") {
           EXPECT_OK(r, tuttiStreamDestroy(stream));
           EXPECT_OK(r, tuttiCommDestroy(other));
         }) == 0);
+}
+TEST_CASE("what failed on a stream fails what comes after it, on every rank, and stays on the stream") {
+  std::atomic<bool> enqueued{false};
+  CHECK(run_threads(2, [&](Rank &r) {
+          tuttiComm_t other = nullptr;
+          tuttiStream_t stream = nullptr;
+          EXPECT_OK(r, tuttiCommSplit(r.comm, 0, r.rank, &other, nullptr));
+          EXPECT_OK(r, tuttiStreamCreate(&stream));
+          float x = 1, y = 1;
+          if (r.rank == 0) {
+            EXPECT_OK(r, tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, r.comm, stream)); // rank 1 never joins
+            EXPECT_OK(r, tuttiAllReduce(&y, &y, 1, tuttiFloat32, tuttiSum, other, stream));
+            enqueued = true;
+            enqueued.notify_all();
+          } else {
+            enqueued.wait(false);
+            EXPECT_OK(r, tuttiAllReduce(&y, &y, 1, tuttiFloat32, tuttiSum, other, stream));
+            tuttiCommAbort(r.comm);
+          }
+          for (int i = 0; i < 2; i++) EXPECT(r, tuttiStreamSynchronize(stream) != tuttiSuccess);
+          EXPECT(r, tuttiStreamQuery(stream) != tuttiSuccess && tuttiStreamQuery(stream) != tuttiInProgress);
+          EXPECT(r, tuttiCommSynchronize(other) != tuttiSuccess);
+          EXPECT(r, y == 1);
+          const std::string why = tuttiGetLastError(other);
+          if (!EXPECT(r, why.find("what was on its stream before has failed") != std::string::npos))
+            std::fprintf(stderr, "%s\n", why.c_str());
+          tuttiCommAbort(other);
+          if (r.rank == 0) tuttiCommAbort(r.comm);
+          r.comm = nullptr;
+          EXPECT(r, tuttiStreamSynchronize(stream) != tuttiSuccess);
+          EXPECT_OK(r, tuttiStreamDestroy(stream));
+        }) == 0);
+}
+TEST_CASE("a stream that two threads share forgets nothing that either enqueued") {
+  Watchdog dog("a shared stream", std::chrono::seconds(60));
+  tuttiComm_t comms[2];
+  tuttiStream_t stream = nullptr;
+  for (auto &c : comms) REQUIRE(tuttiCommInitAll(&c, 1, nullptr) == tuttiSuccess);
+  REQUIRE(tuttiStreamCreate(&stream) == tuttiSuccess);
+  constexpr size_t count = 100'000;
+  std::vector<int> in[2], out[2];
+  for (int round = 1; round <= 40; round++) {
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < 2; i++)
+      threads.emplace_back([&, i] {
+        in[i].assign(count, round);
+        out[i].assign(count, 0);
+        for (int k = 0; k < 10; k++) tuttiAllReduce(in[i].data(), out[i].data(), count, tuttiInt32, tuttiSum, comms[i], stream);
+      });
+    for (auto &t : threads) t.join();
+    REQUIRE(tuttiStreamSynchronize(stream) == tuttiSuccess);
+    for (auto c : comms) { // complete without being waited for themselves
+      tuttiEvent_t event = nullptr;
+      REQUIRE(tuttiEventCreate(&event) == tuttiSuccess);
+      REQUIRE(tuttiEventRecord(event, c, nullptr) == tuttiSuccess);
+      CHECK(tuttiEventQuery(event) == tuttiSuccess);
+      REQUIRE(tuttiEventDestroy(event) == tuttiSuccess);
+    }
+    CHECK((out[0].back() == round && out[1].back() == round));
+  }
+  CHECK(tuttiStreamDestroy(stream) == tuttiSuccess);
+  for (auto c : comms) CHECK(tuttiCommDestroy(c) == tuttiSuccess);
+}
+TEST_CASE("polling a stream moves what its operation waits for, without a progress thread too") {
+  CHECK(run_processes(2,
+                      [](Rank &r) {
+                        tuttiComm_t other = nullptr;
+                        tuttiStream_t stream = nullptr;
+                        EXPECT_OK(r, tuttiCommSplit(r.comm, 0, r.rank, &other, nullptr));
+                        EXPECT_OK(r, tuttiStreamCreate(&stream));
+                        std::vector<float> x(50'000, 1);
+                        EXPECT_OK(r, tuttiAllReduce(x.data(), x.data(), x.size(), tuttiFloat32, tuttiSum, r.comm, stream));
+                        EXPECT_OK(r, tuttiAllReduce(x.data(), x.data(), x.size(), tuttiFloat32, tuttiSum, other, stream));
+                        tuttiResult_t q;
+                        while ((q = tuttiStreamQuery(stream)) == tuttiInProgress) std::this_thread::yield();
+                        EXPECT_OK(r, q);
+                        EXPECT(r, x.front() == 4 && x.back() == 4);
+                        EXPECT_OK(r, tuttiStreamDestroy(stream));
+                        EXPECT_OK(r, tuttiCommDestroy(other));
+                      },
+                      {.env = {"TUTTI_PROGRESS_THREAD=0"}}) == 0);
 }
