@@ -55,7 +55,7 @@ Result<std::string> Communicator::explain(std::string_view coll, uint64_t count,
     for (const Rated &w : ways) {
       ordered_json way = geometry(w.algo.table->name, w.proto.table->name, w.channels, w.slot_bytes, w.depth, w.flags);
       if (w.reason.empty())
-        way["cost"] = w.cost_us;
+        way[w.timed ? "cost_us" : "place"] = w.cost_us;
       else
         way["refused"] = w.reason;
       out["ways"].push_back(std::move(way));

@@ -143,7 +143,8 @@ void Selector::ask_tuner(uint32_t row, uint64_t bytes, std::vector<Rated> &ways)
     ways[i].channels = c.channels;
     ways[i].slot_bytes = c.slot_bytes;
     ways[i].depth = c.depth;
-    ways[i].flags = c.flags;
+    ways[i].flags = c.flags & ~uint32_t{TUTTI_CAND_ORDER_ONLY};
+    ways[i].timed = !(c.flags & TUTTI_CAND_ORDER_ONLY) && c.cost_us > 0;
     if (c.cost_us < 0) ways[i].reason = fmt::format("tuner \"{}\" forbids it for this size", in_.tuner.table->name);
   }
 }
@@ -198,6 +199,7 @@ std::vector<Rated> Selector::rate(uint32_t row, uint64_t bytes) const {
               .slot_bytes = 32 << 10,
               .depth = 8,
               .flags = 0,
+              .timed = false,
               .reason = reason};
       if (reason.empty() && !protos_.allows(coll, proto.table->name)) w.reason = "excluded by " + protos_.describe(coll);
       (w.reason.empty() ? usable : refused).push_back(std::move(w));
@@ -216,9 +218,10 @@ std::vector<Rated> Selector::rate(uint32_t row, uint64_t bytes) const {
 
 std::string Selector::next_best(uint32_t row, uint32_t bucket) const {
   const auto ways = rate(row, row == kRowV ? kBytesV : uint64_t(1) << bucket);
-  if (ways.size() < 2 || !ways[1].reason.empty() || ways[0].cost_us <= 0) return "";
-  return fmt::format("; next best {}/{} {:+.0f} %", ways[1].algo.table->name, ways[1].proto.table->name,
-                     (ways[1].cost_us / ways[0].cost_us - 1) * 100);
+  if (ways.size() < 2 || !ways[1].reason.empty()) return "";
+  std::string out = fmt::format("; next best {}/{}", ways[1].algo.table->name, ways[1].proto.table->name);
+  if (ways[0].timed && ways[1].timed) out += fmt::format(" {:+.0f} %", (ways[1].cost_us / ways[0].cost_us - 1) * 100);
+  return out;
 }
 
 std::string Selector::refusal(uint32_t row, const std::vector<Rated> &ways) const {

@@ -57,6 +57,7 @@ struct Rated {
   Iface<tutti_proto_v1> proto;
   double cost_us = 0;
   uint32_t channels = 1, slot_bytes = 0, depth = 0, flags = 0;
+  bool timed = false; // cost_us is a time, not a place in an order
   std::string reason; // why it cannot be used; "" = it can
 };
 
@@ -79,7 +80,7 @@ public:
   // All ways for one size, usable ones first and by cost.
   std::vector<Rated> rate(uint32_t row, uint64_t bytes) const;
   Choice choose(uint32_t row, uint64_t bytes) const;
-  // "; next best direct/simple +18 %", or "" when there is no other way or nobody rated them.
+  // "; next best direct/simple +18 %", without a percentage where costs are no times; "" when there is no other way.
   std::string next_best(uint32_t row, uint32_t bucket) const;
 
 private:

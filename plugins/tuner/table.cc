@@ -149,14 +149,14 @@ all_reduce|reduce_scatter|all_gather|reduce|broadcast, 512K, *, *,         ring 
 all_reduce|reduce_scatter|all_gather|reduce|broadcast,    *, *, local|shm, ring direct, 1, 128K,  4
 all_reduce|reduce_scatter|all_gather|reduce|broadcast,    *, *, net,       ring direct, 1, 128K,  8
 # one message to each peer; sizes here count all of them
-alltoall|gather|scatter|sendrecv,  64K,  8, *, direct, 1,   8K,  8
-alltoall|gather|scatter|sendrecv,  64K, 16, *, direct, 1,   4K,  8
-alltoall|gather|scatter|sendrecv,  64K,  *, *, direct, 1,   1K,  4
-alltoall|gather|scatter|sendrecv,   1M,  8, *, direct, 1,  16K, 16
-alltoall|gather|scatter|sendrecv,   1M, 16, *, direct, 1,  16K,  4
-alltoall|gather|scatter|sendrecv,    *,  8, *, direct, 1, 128K,  4
-alltoall|gather|scatter|sendrecv,    *, 16, *, direct, 1,  32K,  4
-alltoall|gather|scatter|sendrecv,    *,  *, *, direct, 1,   4K,  4
+alltoall|gather|scatter,  64K,  8, *, direct, 1,   8K,  8
+alltoall|gather|scatter,  64K, 16, *, direct, 1,   4K,  8
+alltoall|gather|scatter,  64K,  *, *, direct, 1,   1K,  4
+alltoall|gather|scatter,   1M,  8, *, direct, 1,  16K, 16
+alltoall|gather|scatter,   1M, 16, *, direct, 1,  16K,  4
+alltoall|gather|scatter,    *,  8, *, direct, 1, 128K,  4
+alltoall|gather|scatter,    *, 16, *, direct, 1,  32K,  4
+alltoall|gather|scatter,    *,  *, *, direct, 1,   4K,  4
 )";
 }
 

@@ -64,7 +64,7 @@ tutti_status rate(void *plugin, const tutti_tune_query *query, tutti_candidate *
       c.channels = std::clamp(rule->channels, c.min_channels, c.max_channels);
       c.slot_bytes = rule->slot_bytes;
       c.depth = rule->depth;
-      c.flags = rule->flags;
+      c.flags = rule->flags | TUTTI_CAND_ORDER_ONLY;
     }
   });
 }
