@@ -231,15 +231,3 @@ TEST_CASE("fail() ends a wait at once, whichever thread calls it") {
   REQUIRE(!s.ok());
   CHECK(s.error().message == "stopped by the test");
 }
-
-TEST_CASE("the death of a process ends the others' operation with its rank") {
-  CHECK(forked(3,
-               [](int rank, Engine &e) {
-                 if (!call(e, Call{}, rank, 3, 1).ok()) return 1;
-                 Status s = call(e, Call{}, rank, 3, 2); // rank 1's tells that the others have completed the first one
-                 if (rank == 1) ::_exit(9);
-                 if (s.ok()) s = call(e, Call{}, rank, 3, 3);
-                 return !s.ok() && s.error().message.find("rank 1") != std::string::npos ? 0 : 2;
-               },
-               nullptr, {1}));
-}
