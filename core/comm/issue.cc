@@ -2,6 +2,7 @@
 #include "base/types.h"
 #include "comm/communicator.h"
 #include "comm/local_plan.h"
+#include "comm/plan_check.h"
 #include "comm/stream.h"
 #include "log/log.h"
 #include <algorithm>
@@ -29,7 +30,13 @@ Result<std::shared_ptr<const Plan>> Communicator::make_plan(const BoundKey &key,
   if (key.row == kRowV) flags |= TUTTI_REQ_NONUNIFORM;
   if (key.many_slices) flags |= TUTTI_REQ_MANY_SLICES;
   if (key.in_place) flags |= TUTTI_REQ_IN_PLACE;
-  return build_plan(choice.algo, make_request(topology_, coll_of_row(key.row), rank_, key.root, choice.channels, flags));
+  const auto request_of = [&](int rank) {
+    return make_request(topology_, coll_of_row(key.row), rank, key.root, choice.channels, flags);
+  };
+  // One rank's proof holds for all, and its error reaches all.
+  if (rank_ == 0 && nranks_ <= kMostChecked && options_.config->flag("plan.check"))
+    TUTTI_TRY(check_plans_once(choice.algo, nranks_, key.in_place, request_of));
+  return build_plan(choice.algo, request_of(rank_));
 }
 
 bool Communicator::many_slices(const Plan &plan, uint32_t row, uint32_t bucket, const Choice &choice) const {

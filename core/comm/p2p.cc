@@ -27,7 +27,7 @@ constexpr size_t kMostP2pBounds = 256;
 Selection Communicator::p2p_selection() const {
   Selection s = default_geometry(nranks_);
   const Config &c = *options_.config;
-  if (!c.is_default("p2p.slot_bytes")) s.slot_bytes = static_cast<uint32_t>(c.number("p2p.slot_bytes"));
+  if (const auto slot = static_cast<uint32_t>(c.number("p2p.slot_bytes"))) s.slot_bytes = slot;
   if (!c.is_default("p2p.depth")) s.depth = static_cast<uint32_t>(c.number("p2p.depth"));
   s.depth = std::bit_ceil(std::max(2u, s.depth));
   s.slot_bytes = static_cast<uint32_t>(align_up(s.slot_bytes, kChunkAlign));

@@ -121,11 +121,17 @@ const std::vector<Option> &table() {
      .env = "TUTTI_BUFFSIZE", .aliases = {"NCCL_BUFFSIZE"}, .min = 0, .max = 16 * kGiB, .scope = Scope::communicator, .agree = true},
 
     // ---- p2p: links of send and receive
-    {.key = "p2p.slot_bytes", .type = TUTTI_OPT_BYTES, .default_value = "128KiB", .help = "payload of one slot of a send/receive link",
-     .env = "TUTTI_P2P_SLOT_BYTES", .aliases = {"NCCL_P2P_NET_CHUNKSIZE"}, .min = kKiB, .max = kGiB,
+    {.key = "p2p.slot_bytes", .type = TUTTI_OPT_BYTES, .default_value = "0",
+     .help = "payload of one slot of a send/receive link (0 = 8, 32 or 64 KiB, by the number of ranks)",
+     .env = "TUTTI_P2P_SLOT_BYTES", .aliases = {"NCCL_P2P_NET_CHUNKSIZE"}, .min = 0, .max = kGiB,
      .scope = Scope::communicator, .agree = true},
     {.key = "p2p.depth", .type = TUTTI_OPT_INT, .default_value = "4", .help = "slots of a send/receive link",
      .env = "TUTTI_P2P_DEPTH", .min = 1, .max = 1024, .scope = Scope::communicator, .agree = true},
+
+    // ---- plan
+    {.key = "plan.check", .type = TUTTI_OPT_BOOL, .default_value = "true",
+     .help = "prove the plans of an algorithm right before their first use, with up to 64 ranks",
+     .env = "TUTTI_PLAN_CHECK", .scope = Scope::communicator},
 
     // ---- memory
     {.key = "memory.cap", .type = TUTTI_OPT_BYTES, .default_value = "256MiB",
