@@ -113,8 +113,8 @@ private:
 
   // engine.cc: waiting
   void idle(Idle &state);
-  Status stopped(); // the error, once nothing touches buffers any more
   Status leave_rest();
+  Status stopped(); // the error, once nothing touches buffers any more
   void on_blocked();
   void remember(const CallInfo &call, const Bound *bound, uint64_t seq, uint32_t signature);
   void die(Error error); // fail() and tell all ranks
@@ -171,6 +171,7 @@ private:
   Nanos timeout_;
   int rank_;
   bool progress_thread_ = true;
+  Workspace workspace_;
   std::vector<std::unique_ptr<Bound>> bounds_;
   std::unique_ptr<Queued[]> queue_;
   std::array<Recent, kRecent> recent_;
@@ -178,7 +179,6 @@ private:
   std::atomic<bool> quiesced_{false};
   mutable std::mutex mutex_; // guards error_ to skipped_count_, and a Recent's bound against release()
   Status error_;
-  Workspace workspace_;
   std::array<WaitFor, kMostNamed> waits_{}; // whom the operation waits for, as last noted
   uint64_t waits_slices_ = 0, waits_seq_ = 0;
   size_t waits_count_ = 0;

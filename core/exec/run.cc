@@ -271,6 +271,7 @@ bool EngineImpl::drive_round(uint32_t polls) {
     if (d == Drive::done) {
       complete();
       any = true;
+      ops++;
       continue;
     }
     if (d == Drive::failed)
@@ -283,4 +284,3 @@ bool EngineImpl::drive_round(uint32_t polls) {
 }
 
 } // namespace tutti
-      ops++;
