@@ -34,7 +34,10 @@ typedef struct tutti_candidate {
   uint32_t depth;      /* slots per link, a power of two >= 2; in: proposal; out: choice */
   uint32_t flags;      /* out: TUTTI_CAND_* */
 } tutti_candidate;
-enum { TUTTI_CAND_NONTEMPORAL = 1u << 0 /* store the user's output past the caches */ };
+enum {
+  TUTTI_CAND_NONTEMPORAL = 1u << 0, /* store the user's output past the caches */
+  TUTTI_CAND_ORDER_ONLY = 1u << 1   /* cost_us is a place in an order of preference, not a time */
+};
 
 typedef struct tutti_tuner_v1 {
   uint32_t struct_size;
