@@ -44,7 +44,7 @@ uint64_t run_case(const Case &c, int rank, Engine &engine, int times) {
     for (uint64_t i = 0; i < out_count; i++) put(out, i, -1);
     for (uint64_t i = 0; i < in_count; i++)
       put(static_cast<float *>(const_cast<void *>(source)), i, value(rank, i + static_cast<uint64_t>(k)));
-    OpArgs a = args_of(*plan, source, out, c.count, TUTTI_DT_FLOAT32, 0, static_cast<uint64_t>(k) + 1);
+    OpArgs a = args_of(*plan, source, out, c.count, TUTTI_DT_FLOAT32, 0, engine.enqueued() + 1); // never twice: ranks compare
     a.in_place = c.in_place;
     const auto factor = static_cast<float>(c.factor);
     if (c.factor) a.preop_factor = &factor;
