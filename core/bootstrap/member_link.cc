@@ -7,11 +7,7 @@ namespace tutti::boot {
 void Member::adopt(const Conn::Ptr &conn) {
   const int peer = conn->hello().from;
   if (peer < 0 || peer >= nranks_ || peer == rank_) return conn->close();
-  {
-    std::lock_guard lock(m_);
-    if (closed_) return conn->close();
-  }
-  attach(peer, conn);
+  attach(peer, conn); // also when this rank has left: the other end is told so, not cut off
 }
 
 void Member::attach(int peer, const Conn::Ptr &conn) {
@@ -75,6 +71,7 @@ void Member::dial(int to, Link &link, const Contact &contact, Clock::time_point 
     m->links_[to].dialer = nullptr;
     if (r.ok()) return m->attach(to, r.value());
     if (m->left_) return m->left_link(to);
+    if (m->links_[to].tx || m->links_[to].gone) return; // it came from there meanwhile
     m->fail(m->about(to, Code::remote, fmt::format("cannot connect to {}: {}", m->name(to), r.status().error().message)));
   });
 }

@@ -2,6 +2,7 @@
 #include "bootstrap/hub.h"
 #include "log/log.h"
 #include "tutti/plugin/host.h"
+#include <array>
 #include <cstdlib>
 #include <pthread.h>
 #include <signal.h>
@@ -133,7 +134,7 @@ int Service::run_timers() {
 }
 
 void Service::run() {
-  std::vector<epoll_event> events(64);
+  std::array<epoll_event, 64> events; // nothing that a forked child, which has no such thread, would seem to leak
   Clock::time_point give_up{};
   for (;;) {
     run_tasks();
