@@ -207,7 +207,8 @@ TEST_CASE("after an abort nothing touches the buffers any more") {
             void *x = nullptr, *y = nullptr;
             EXPECT_OK(r, tuttiMemAlloc(&x, count * sizeof(float)));
             EXPECT_OK(r, tuttiMemAlloc(&y, count * sizeof(float)));
-            EXPECT_OK(r, tuttiAllReduce(x, y, count, tuttiFloat32, tuttiSum, r.comm, nullptr));
+            const tuttiResult_t e = tuttiAllReduce(x, y, count, tuttiFloat32, tuttiSum, r.comm, nullptr);
+            EXPECT(r, e == tuttiSuccess || r.rank == 1); // which may come after the abort
             if (r.rank == 0) {
               std::this_thread::sleep_for(std::chrono::milliseconds(round));
               abandon(r);
