@@ -4,7 +4,7 @@
 namespace tutti {
 namespace {
 
-constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20, kGiB = 1 << 30;
+constexpr int64_t kMiB = 1 << 20, kGiB = 1 << 30;
 constexpr int64_t kMs = 1'000'000, kSecond = 1000 * kMs, kDay = 86'400 * kSecond;
 
 // clang-format off
