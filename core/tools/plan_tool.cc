@@ -121,7 +121,7 @@ int check(const Iface<tutti_algo_v1> &algo, const Options &o, const std::vector<
         } else if (colls.size() == 1) {
           return failed(plans.status());
         } else {
-          print(fmt::format("{:<14} {:>5} ranks  not offered: {}\n", coll_name(coll), n, plans.status().error().message));
+          print(fmt::format("{:<14} {:>5} ranks  not offered\n  {}\n", coll_name(coll), n, plans.status().error().message));
           n = hi; // the same for all sizes
           break;
         }
