@@ -29,7 +29,7 @@ void put(Bytes &out, std::string_view text) {
   const size_t at = out.size();
   out.resize(at + sizeof n + n);
   std::memcpy(out.data() + at, &n, sizeof n);
-  std::memcpy(out.data() + at + sizeof n, text.data(), n);
+  if (n) std::memcpy(out.data() + at + sizeof n, text.data(), n);
 }
 
 bool take(std::span<const std::byte> &in, std::string *text) {

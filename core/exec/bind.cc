@@ -220,8 +220,8 @@ private:
     cold.tmp_bytes = align_up(uint64_t(sel_.slot_bytes) * count, 64);
     cold.operands = 2u + (in_data() ? cold.step.recv_count : 0u);
     BoundStep b;
-    b.recv = lane.recv.data() + s.recv_first;
-    b.send = lane.send.data() + s.send_first;
+    if (cold.step.recv_count) b.recv = &lane.recv[s.recv_first];
+    if (cold.step.send_count) b.send = &lane.send[s.send_first];
     b.cold = &cold;
     b.src_first = s.src.first;
     b.dst_first = s.dst.first;

@@ -209,7 +209,7 @@ private:
     for (uint32_t j = 0; j < s.dst.count; j++) {
       const auto [at, bytes] = memory(l, s.dst.buf, chunk_at(s.dst, l.iter) + j);
       const uint64_t part = std::min(bytes, v.size() - done);
-      std::memcpy(at, v.data() + done, part);
+      if (part) std::memcpy(at, v.data() + done, part);
       done += part;
     }
   }

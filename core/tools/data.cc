@@ -337,7 +337,7 @@ void expected(void *out, size_t n, tuttiDataType_t type, int op, int nranks, uin
 uint64_t mismatches(const void *got, const void *want, size_t n, tuttiDataType_t type, int op, int) {
   const char *g = static_cast<const char *>(got), *w = static_cast<const char *>(want);
   const size_t bytes = element_bytes(type);
-  if (std::memcmp(g, w, n * bytes) == 0) return 0;
+  if (n == 0 || std::memcmp(g, w, n * bytes) == 0) return 0;
   if (op == tuttiAvg) {
     if (type == tuttiFloat16) return far_apart<Half>(g, w, n);
     if (type == tuttiBfloat16) return far_apart<Bfloat>(g, w, n);
