@@ -3,8 +3,8 @@
 import json
 import os
 import re
-import shutil
 import select
+import shutil
 import signal
 import subprocess
 import sys
