@@ -7,6 +7,7 @@
 #include "plugin/rules.h"
 #include "plugin/services.h"
 #include "suite.h"
+#include <atomic>
 #include <cstring>
 #include <dlfcn.h>
 #include <filesystem>
@@ -120,20 +121,23 @@ private:
   bool ok_ = false;
 };
 
+// What end_case() ends; one case runs in a process.
+struct Running {
+  const Speaker *speaker = nullptr;
+  const Case *c = nullptr;
+  std::atomic_flag ended;
+} running;
+
 void run_case(const std::string &path, const std::string &iface, const Case &c, const Speaker &speaker) {
   Opened opened(path, speaker, true);
   if (!opened.ok())
     return speaker.say('F', c.id, "the plugin opened before and does not open now", "open() must work in every process");
   const void *table = opened.plugin().desc->get_iface(opened.plugin().state, iface.c_str());
   opened.phase(c.title);
-  try {
-    c.run(opened.plugin(), table);
-    speaker.say('K', c.id);
-  } catch (const conformance::CaseFailed &f) {
-    speaker.say('F', c.id, f.text, fmt::format("promised: {}", c.title));
-  } catch (const conformance::CaseSkipped &s) {
-    speaker.say('S', c.id, s.text);
-  }
+  running.speaker = &speaker;
+  running.c = &c;
+  c.run(opened.plugin(), table);
+  speaker.say('K', c.id);
 }
 
 // Adds what a child said; a crash or hang becomes a finding under `rule` that names the last step it announced.
@@ -190,6 +194,15 @@ void offer_services() {
 }
 
 } // namespace
+
+void conformance::end_case(Ending ending, const std::string &text) {
+  while (running.ended.test_and_set()) ::pause(); // another thread ends it
+  if (ending == Ending::failed)
+    running.speaker->say('F', running.c->id, text, fmt::format("promised: {}", running.c->title));
+  else
+    running.speaker->say('S', running.c->id, text);
+  running.speaker->end();
+}
 
 CheckReport check_plugin(const std::string &path, const CheckSettings &settings) {
   offer_services();

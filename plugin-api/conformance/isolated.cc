@@ -34,11 +34,11 @@ std::string clean(std::string s) {
   const Speaker speaker(fd);
   try {
     fn(speaker);
-    speaker.say('.', "end");
+    speaker.end();
   } catch (const std::exception &e) {
     speaker.say('!', e.what());
   }
-  ::_exit(0); // no destructors: the plugin's may be what is broken
+  ::_exit(0);
 }
 
 std::vector<Said> parse(const std::string &heard) {
@@ -87,6 +87,11 @@ void Speaker::say(char kind, const std::string &a, const std::string &b, const s
     if (n < 0 && errno != EINTR) return; // the parent gave up
     if (n > 0) done += static_cast<size_t>(n);
   }
+}
+
+void Speaker::end() const {
+  say('.', "end");
+  ::_exit(0); // no destructors: the plugin's may be what is broken
 }
 
 Outcome run_isolated(const std::function<void(const Speaker &)> &fn, std::chrono::seconds limit) {

@@ -47,7 +47,8 @@ template <class Fn> void each_query(Fn &&fn) {
 }
 
 tutti_status rate(const Plugin &plugin, const tutti_tuner_v1 &tuner, const tutti_tune_query &q, std::vector<Wide> *list) {
-  return tuner.rate(plugin.state, &q, &list->data()->known, static_cast<uint32_t>(list->size()), sizeof(Wide));
+  return tuner.rate(plugin.state, &q, list->empty() ? nullptr : &list->front().known, static_cast<uint32_t>(list->size()),
+                    sizeof(Wide));
 }
 
 void within_bounds(const Plugin &plugin, const void *table) {

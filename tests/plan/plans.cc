@@ -97,7 +97,7 @@ private:
   void share(int r) { // in place: OUT begins as a copy of IN, or IN lies inside OUT
     const auto at = static_cast<size_t>(r);
     if (in_bytes_[at].size() < out_bytes_[at].size())
-      std::memcpy(out_[at].data() + out_at_[at][at], in_[at].data(), in_[at].size());
+      std::copy(in_[at].begin(), in_[at].end(), out_[at].begin() + static_cast<std::ptrdiff_t>(out_at_[at][at]));
   }
 
   RankBuffers rank_buffers(int r) {

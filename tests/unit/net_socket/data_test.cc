@@ -26,7 +26,7 @@ void transfer(Pair &p, const std::vector<size_t> &sizes) {
     CHECK(p.a.status(i) == TUTTI_OK);
     CHECK(p.b.done[i][0].bytes == sizes[i]);
     CHECK(p.a.done[i][0].bytes == sizes[i]);
-    CHECK(std::memcmp(out[i].data(), in[i].data(), sizes[i]) == 0);
+    CHECK(std::equal(out[i].begin(), out[i].begin() + static_cast<std::ptrdiff_t>(sizes[i]), in[i].begin()));
   }
   p.a.done.clear();
   p.b.done.clear();
