@@ -73,7 +73,7 @@ Result<RankFacts> RankFacts::decode(std::span<const std::byte> data) {
   std::string a, b;
   if (!take(data, &a) || a.size() % 8) return fail(Code::internal, "facts of a rank cannot be read");
   std::vector<uint64_t> words(a.size() / 8);
-  std::memcpy(words.data(), a.data(), a.size());
+  if (!words.empty()) std::memcpy(words.data(), a.data(), a.size());
   facts.cpus = CpuSet::from_words(words);
   while (!data.empty()) {
     if (!take(data, &a) || !take(data, &b)) return fail(Code::internal, "facts of a rank cannot be read");

@@ -11,6 +11,7 @@ from pathlib import Path
 
 SOURCE, BUILD = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
 CC, CXX = sys.argv[3], sys.argv[4]
+SANITIZE = [f"-fsanitize={os.environ['SANITIZE']}"] if os.environ.get("SANITIZE") else []
 TUTTI = BUILD / "bin" / "tutti"
 SKIPPED = {"build", "install", ".git", ".cache"}
 
@@ -126,7 +127,7 @@ class Snippets(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             source, program = Path(folder) / "hello.c", Path(folder) / "hello"
             source.write_text(block)
-            subprocess.run([CC, str(source), f"-I{SOURCE / 'core/include'}", f"-L{BUILD / 'lib'}", f"-Wl,-rpath,{BUILD / 'lib'}",
+            subprocess.run([CC, *SANITIZE, str(source), f"-I{SOURCE / 'core/include'}", f"-L{BUILD / 'lib'}", f"-Wl,-rpath,{BUILD / 'lib'}",
                             "-ltutti", "-o", str(program)], check=True, timeout=60)
             r = subprocess.run([TUTTI, "run", "-n", "2", "--timeout", "60", "--", program], capture_output=True, text=True, env=clean_env(), timeout=90)
             self.assertEqual(sorted(r.stdout.splitlines()), ["rank 0 of 2: 3", "rank 1 of 2: 3"], r.stderr)

@@ -154,7 +154,7 @@ private:
   bool is_input(const unsigned char *got, size_t count, int from, size_t first) {
     std::vector<unsigned char> want(count * size_);
     tutti::data::input(want.data(), count, c_.type, -1, n_, from, kSeed, first);
-    return std::memcmp(got, want.data(), want.size()) == 0;
+    return std::equal(want.begin(), want.end(), got);
   }
   bool is_reduction(const unsigned char *got, size_t first) {
     std::vector<unsigned char> want(block_);
