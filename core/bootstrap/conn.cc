@@ -30,9 +30,8 @@ void tune_tcp(int fd, Nanos dead_after) {
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, sizeof user_ms);
 }
 
-Conn::Conn(Service &service, UniqueFd fd, bool is_unix, std::string remote)
+Conn::Conn(Service &service, TrackedFd fd, bool is_unix, std::string remote)
     : service_(service), fd_(std::move(fd)), is_unix_(is_unix), remote_(std::move(remote)) {
-  track_fd(fd_.get());
   if (!is_unix_ && fd_) tune_tcp(fd_.get(), dead_after_);
 }
 
@@ -79,7 +78,7 @@ void Conn::start(uint32_t events) {
     });
 }
 
-Conn::Ptr Conn::accepted(Service &service, UniqueFd fd, bool is_unix, std::string from) {
+Conn::Ptr Conn::accepted(Service &service, TrackedFd fd, bool is_unix, std::string from) {
   Ptr c(new Conn(service, std::move(fd), is_unix, std::move(from)));
   c->state_ = State::wait_hello;
   c->start(EPOLLIN);
@@ -99,7 +98,7 @@ Conn::Ptr Conn::dial(Service &service, const Target &target, const Hello &hello,
     where = target.endpoint.storage;
     length = target.endpoint.length();
   }
-  UniqueFd fd(socket(where.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  TrackedFd fd = TrackedFd::socket(where.ss_family, SOCK_STREAM);
   int err = fd ? 0 : errno;
   Ptr c(new Conn(service, std::move(fd), is_unix, target.text()));
   c->hello_ = hello;
@@ -459,7 +458,6 @@ void Conn::drop() {
   service_.cancel(timer_);
   timer_ = 0;
   if (fd_) {
-    untrack_fd(fd_.get());
     fd_.reset();
     if (owner_fds) owner_fds->fetch_sub(1);
   }

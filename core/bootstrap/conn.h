@@ -22,7 +22,7 @@ class Conn : public std::enable_shared_from_this<Conn> {
 public:
   using Ptr = std::shared_ptr<Conn>;
   // Of a listener: waits for a hello, asks on_hello, which answers with admit() or refuse(), at once or later.
-  static Ptr accepted(Service &service, UniqueFd fd, bool is_unix, std::string from);
+  static Ptr accepted(Service &service, TrackedFd fd, bool is_unix, std::string from);
   // Starts to connect; on_verified is called when the other end has proved that it knows the key.
   static Ptr dial(Service &service, const Target &target, const Hello &hello, const Secret &key);
   ~Conn();
@@ -52,7 +52,7 @@ public:
 
 private:
   enum class State { connecting, wait_challenge, verified, wait_hello, parked, wait_proof, open, finishing, closed };
-  Conn(Service &service, UniqueFd fd, bool is_unix, std::string remote);
+  Conn(Service &service, TrackedFd fd, bool is_unix, std::string remote);
   void start(uint32_t events);
   void ready(uint32_t events);
   void readable();
@@ -76,7 +76,7 @@ private:
     UniqueFd fd;
   };
   Service &service_;
-  UniqueFd fd_;
+  TrackedFd fd_;
   bool is_unix_;
   bool deaf_ = false; // the other end reads no more; what it sent may still be read
   Nanos dead_after_ = kDeadAfter;

@@ -78,8 +78,8 @@ Hub::~Hub() = default;
 namespace {
 
 // reuse: a port that is given must be free again at once.
-Result<UniqueFd> open_tcp(const Endpoint &at, bool reuse) {
-  UniqueFd fd(socket(at.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Result<TrackedFd> open_tcp(const Endpoint &at, bool reuse) {
+  TrackedFd fd = TrackedFd::socket(at.family(), SOCK_STREAM);
   if (!fd) return fail_errno(errno, "cannot open a socket");
   const int on = 1;
   if (reuse) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -169,7 +169,7 @@ Result<uint16_t> Hub::port_at(const Endpoint &address, const Config &config) {
 }
 
 Status Hub::open_unix() {
-  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  TrackedFd fd = TrackedFd::socket(AF_UNIX, SOCK_STREAM);
   if (!fd) return fail_errno(errno, "cannot open a unix-domain socket");
   sockaddr_un un{};
   un.sun_family = AF_UNIX; // an abstract name: there is no file to leave behind
@@ -182,11 +182,10 @@ Status Hub::open_unix() {
   return {};
 }
 
-void Hub::serve(UniqueFd fd, bool is_unix) {
+void Hub::serve(TrackedFd fd, bool is_unix) {
   auto l = std::make_shared<Listener>();
   l->fd = std::move(fd);
   l->is_unix = is_unix;
-  track_fd(l->fd.get());
   listener_fds_++;
   service_.post([this, l] {
     listeners_.push_back(l);
@@ -277,8 +276,7 @@ std::string local_peer(int fd) {
 void Hub::accept_all(const std::shared_ptr<Listener> &l) {
   for (int i = 0; i < 64; i++) {
     sockaddr_storage from{};
-    socklen_t n = sizeof from;
-    UniqueFd fd(accept4(l->fd.get(), reinterpret_cast<sockaddr *>(&from), &n, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    TrackedFd fd = TrackedFd::accept(l->fd.get(), &from);
     if (!fd) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause(l);
       if (errno == ECONNABORTED || errno == EINTR) continue;
@@ -458,7 +456,6 @@ void Hub::remove_root(uint64_t base) {
 void Hub::close_all() {
   for (auto &l : listeners_) {
     service_.remove(l->token);
-    untrack_fd(l->fd.get());
     l->fd.reset();
   }
   listeners_.clear();

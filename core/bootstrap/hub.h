@@ -44,7 +44,7 @@ public:
 
 private:
   struct Listener {
-    UniqueFd fd;
+    TrackedFd fd;
     bool is_unix = false;
     uint64_t token = 0;
     bool paused = false;
@@ -53,7 +53,7 @@ private:
   Result<uint16_t> open_in_range(const Endpoint &at, const Config &config); // listen_m_ held, as in the next
   Result<uint16_t> port_at(const Endpoint &address, const Config &config);
   Status open_unix();
-  void serve(UniqueFd fd, bool is_unix);
+  void serve(TrackedFd fd, bool is_unix);
   void accept_all(const std::shared_ptr<Listener> &l);
   void pause(const std::shared_ptr<Listener> &l);
   void greet(const Conn::Ptr &conn);

@@ -12,7 +12,7 @@
 namespace tutti::boot {
 namespace {
 
-std::mutex g_start;                 // guards the creation of g_service
+std::mutex g_start; // guards the creation of g_service, and what a child must close of a TrackedFd; held over a fork
 std::atomic<Service *> g_service{}; // leaked on purpose: other threads may still use it while the process ends
 constexpr int kTracked = 1 << 16;   // descriptors above this are not closed in a child
 std::atomic<uint64_t> g_tracked[kTracked / 64];
@@ -28,14 +28,45 @@ uint32_t from_epoll(uint32_t events) { // an error or hang-up makes both kinds o
   return out;
 }
 
-} // namespace
-
+// g_start held, as in the next
 void track_fd(int fd) {
   if (fd >= 0 && fd < kTracked) g_tracked[fd / 64].fetch_or(1ull << (fd % 64), std::memory_order_relaxed);
 }
 
 void untrack_fd(int fd) {
   if (fd >= 0 && fd < kTracked) g_tracked[fd / 64].fetch_and(~(1ull << (fd % 64)), std::memory_order_relaxed);
+}
+
+} // namespace
+
+TrackedFd TrackedFd::socket(int family, int type) {
+  TrackedFd made;
+  std::lock_guard lock(g_start);
+  made.fd_.reset(::socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  track_fd(made.get());
+  return made;
+}
+
+TrackedFd TrackedFd::accept(int listener, sockaddr_storage *from) {
+  TrackedFd made;
+  socklen_t length = sizeof *from;
+  std::lock_guard lock(g_start);
+  made.fd_.reset(::accept4(listener, reinterpret_cast<sockaddr *>(from), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  track_fd(made.get());
+  return made;
+}
+
+TrackedFd &TrackedFd::operator=(TrackedFd &&o) noexcept {
+  reset();
+  fd_ = std::move(o.fd_);
+  return *this;
+}
+
+void TrackedFd::reset() {
+  if (!fd_) return;
+  std::lock_guard lock(g_start);
+  untrack_fd(fd_.get());
+  fd_.reset();
 }
 
 void Service::child_after_fork() { // only async-signal-safe calls

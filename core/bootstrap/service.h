@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <sys/socket.h>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -80,8 +81,22 @@ private:
   std::thread thread_;
 };
 
-// Descriptors that a forked child must close: a copy in a child would keep a dead parent's connections open.
-void track_fd(int fd);
-void untrack_fd(int fd);
+// A descriptor that a forked child closes at once: a copy in a child would keep a dead parent's connections open. No fork comes
+// between its making and the note of it, nor between its end and that of the note.
+class TrackedFd {
+public:
+  TrackedFd() = default;
+  TrackedFd(TrackedFd &&) = default;
+  TrackedFd &operator=(TrackedFd &&o) noexcept;
+  ~TrackedFd() { reset(); }
+  static TrackedFd socket(int family, int type);
+  static TrackedFd accept(int listener, sockaddr_storage *from); // neither blocks; errno says why there is none
+  int get() const { return fd_.get(); }
+  explicit operator bool() const { return static_cast<bool>(fd_); }
+  void reset();
+
+private:
+  UniqueFd fd_;
+};
 
 } // namespace tutti::boot

@@ -1,9 +1,9 @@
 #include "comm/destroy.h"
+#include "base/thread.h"
 #include "comm/handle.h"
 #include "log/log.h"
 #include <algorithm>
 #include <map>
-#include <system_error>
 
 namespace tutti {
 namespace {
@@ -59,11 +59,9 @@ private:
   };
   static bool start(Leaving &l, const std::function<Status()> &work) {
     auto other = std::make_shared<Other>();
-    try {
-      other->thread = std::thread([other, work] { other->result = guarded(work); });
-    } catch (const std::system_error &) {
-      return false; // no thread to be had: the caller does it
-    }
+    auto thread = start_thread([other, work] { other->result = guarded(work); });
+    if (!thread.ok()) return false; // no thread to be had: the caller does it
+    other->thread = std::move(*thread);
     l.others.push_back(std::move(other));
     return true;
   }

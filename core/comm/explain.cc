@@ -9,10 +9,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::string_view class_name(LinkClass c) {
-  return c == LinkClass::local ? "local" : c == LinkClass::shm ? "shm" : "net";
-}
-
 ordered_json geometry(std::string_view algo, std::string_view proto, uint32_t channels, uint32_t slot, uint32_t depth,
                       uint32_t flags) {
   return {{"algo", algo},       {"proto", proto}, {"channels", channels},

@@ -1,8 +1,8 @@
 #include "comm/group.h"
+#include "base/thread.h"
 #include "comm/handle.h"
 #include <algorithm>
 #include <functional>
-#include <system_error>
 #include <thread>
 
 namespace tutti {
@@ -73,13 +73,13 @@ Status Group::run_tasks() {
   };
   std::vector<std::thread> threads;
   for (size_t c = 1; c < chains.size(); c++) {
-    try {
-      threads.emplace_back([&, c] { run(chains[c]); });
-    } catch (const std::system_error &e) {
+    auto thread = start_thread([&, c] { run(chains[c]); });
+    if (thread.ok())
+      threads.push_back(std::move(*thread));
+    else
       for (size_t i : chains[c])
         results[i] =
-            tutti::fail(Code::system, "group: cannot start a thread for call {} of {}: {}", i + 1, tasks_.size(), e.what());
-    }
+            tutti::fail(Code::system, "group, call {} of {}: {}", i + 1, tasks_.size(), thread.status().error().message);
   }
   if (!chains.empty()) run(chains.front());
   for (auto &t : threads) t.join();

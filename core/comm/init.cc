@@ -29,10 +29,6 @@ std::string size_range(uint32_t first, uint32_t end) {
   return first == 0 ? fmt::format(" to {}", high) : first + 1 == end ? " " + low : fmt::format(" {}..{}", low, high);
 }
 
-std::string_view class_name(LinkClass c) {
-  return c == LinkClass::local ? "local" : c == LinkClass::shm ? "shm" : "net";
-}
-
 uint64_t next_uid() {
   static std::atomic<uint64_t> last{0};
   return last.fetch_add(2, std::memory_order_relaxed) + 2;

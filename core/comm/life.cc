@@ -1,10 +1,10 @@
 // Split, finalize, abort, errors: the rest of a communicator's life.
+#include "base/thread.h"
 #include "comm/handle.h"
 #include "comm/stream.h"
 #include "log/log.h"
 #include <algorithm>
 #include <functional>
-#include <system_error>
 
 namespace tutti {
 namespace {
@@ -190,21 +190,21 @@ Status Communicator::usable() {
 Status Communicator::background(std::function<Status(Communicator &)> work) {
   join_background();
   const State before = state_.exchange(State::working);
-  try {
-    background_ = std::thread([self = shared_from_this(), work = std::move(work)] {
-      const log::ScopedRank scope(self->rank_);
-      Status s = guarded([&] { return work(*self); });
-      if (!s.ok()) {
-        self->note(s);
-        self->fail(s.error());
-      }
-      // An aborted communicator has no owner left who would close it.
-      if (self->aborted_.load()) self->close();
-    });
-  } catch (const std::system_error &e) {
+  auto thread = start_thread([self = shared_from_this(), work = std::move(work)] {
+    const log::ScopedRank scope(self->rank_);
+    Status s = guarded([&] { return work(*self); });
+    if (!s.ok()) {
+      self->note(s);
+      self->fail(s.error());
+    }
+    // An aborted communicator has no owner left who would close it.
+    if (self->aborted_.load()) self->close();
+  });
+  if (!thread.ok()) {
     state_.store(before, std::memory_order_release);
-    return tutti::fail(Code::system, "no thread for work in the background: {}", e.what());
+    return thread.status();
   }
+  background_ = std::move(*thread);
   return {};
 }
 

@@ -337,10 +337,7 @@ std::string summary_of(const Transport &transport, const Bound &b) {
   std::set<std::string_view> classes;
   for (const Lane &lane : b.lanes)
     for (const auto *links : {&lane.recv, &lane.send})
-      for (const BoundLink &l : *links) {
-        const LinkClass c = transport.link_class(l.peer);
-        classes.insert(c == LinkClass::local ? "local" : c == LinkClass::shm ? "shm" : "net");
-      }
+      for (const BoundLink &l : *links) classes.insert(class_name(transport.link_class(l.peer)));
   std::string out;
   for (const std::string_view c : classes) {
     const bool fallback = c == "net" && b.selection.proto.table->signal != TUTTI_SIGNAL_COUNTER;

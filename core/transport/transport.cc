@@ -110,15 +110,8 @@ Status Transport::set_peers(std::span<const Bytes> infos) {
 }
 
 std::string Transport::describe(int peer) const {
-  switch (link_class(peer)) {
-  case LinkClass::local:
-    return "local";
-  case LinkClass::shm:
-    return "shm";
-  case LinkClass::net:
-    return net_->describe(peer);
-  }
-  return "";
+  const LinkClass c = link_class(peer);
+  return c == LinkClass::net ? net_->describe(peer) : std::string(class_name(c));
 }
 
 Transport::Key Transport::key_of(int peer, uint16_t conn, bool sending, const Geometry &g) {
