@@ -1,10 +1,12 @@
 // Ranks as forked processes; each reports lines through a pipe.
 #pragma once
 #include "bootstrap/launch.h"
+#include "bootstrap/service.h"
 #include "help.h"
 #include <csignal>
 #include <fcntl.h>
 #include <poll.h>
+#include <semaphore>
 #include <sys/wait.h>
 
 namespace help {
@@ -32,12 +34,34 @@ inline void silence() {
   dup2(null, STDOUT_FILENO);
 }
 
+// The service thread of this process stands still. Whatever it holds at a fork the child would find held for ever: a lock of a
+// sanitizer's allocator, which knows nothing of forks, stops the child's own service thread in the middle of joining.
+class Still {
+public:
+  Still() {
+    boot::Service::get().post([gate = gate_] {
+      gate->reached.release();
+      gate->open.acquire();
+    });
+    gate_->reached.acquire();
+  }
+  ~Still() { gate_->open.release(); }
+
+private:
+  struct Gate {
+    std::binary_semaphore reached{0}, open{0};
+  };
+  const std::shared_ptr<Gate> gate_ = std::make_shared<Gate>(); // the thread leaves it last
+};
+
 using Say = std::function<void(const std::string &)>;
 
 inline Child spawn(const std::function<void(const Say &)> &fn) {
   int p[2];
   REQUIRE(pipe2(p, O_CLOEXEC) == 0);
+  std::optional<Still> still(std::in_place);
   const pid_t pid = fork();
+  if (pid != 0) still.reset();
   REQUIRE(pid >= 0);
   if (pid == 0) {
     ::close(p[0]);
