@@ -19,6 +19,8 @@ public:
   }
   int left_ms() const { return static_cast<int>((left().count() + 999'999) / 1'000'000); } // for poll()
   Nanos span() const { return span_; } // as configured, for messages: "after 30 s"
+  // As late by `more` and called the same: for a wait that another one's verdict, due at the deadline itself, should end.
+  Deadline extended(Nanos more) const { return Deadline(at_ + more, span_); }
 
 private:
   Deadline(Clock::time_point at, Nanos span) : at_(at), span_(span) {}

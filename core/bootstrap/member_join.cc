@@ -39,8 +39,10 @@ Status Member::join(const UniqueId &id, int nranks, int rank, Deadline deadline)
     return Status(std::move(e));
   }
   service_.post([me = shared_from_this(), id, deadline] { me->check_in(id, deadline); });
-  TUTTI_TRY(wait_ring(deadline));
-  return exchange_contacts(deadline);
+  // A little longer than asked for: at the deadline the root names who is missing, which says more than this rank can.
+  const Deadline after_root = deadline.extended(std::min<Nanos>(deadline.span() / 2, std::chrono::seconds(1)));
+  TUTTI_TRY(wait_ring(after_root));
+  return exchange_contacts(after_root);
 }
 
 CheckIn Member::check_in_data(const UniqueId &id, Deadline deadline) const {
@@ -235,9 +237,7 @@ void Member::ring_progress() {
 
 Status Member::wait_ring(Deadline deadline) {
   std::unique_lock lock(m_);
-  // A little longer than asked for: at the deadline the root names who is missing, which says more than this rank can.
-  const auto until = deadline.at() + std::min<Nanos>(deadline.span() / 2, std::chrono::seconds(1));
-  cv_.wait_until(lock, until, [&] { return ring_done_ || error_; });
+  cv_.wait_until(lock, deadline.at(), [&] { return ring_done_ || error_; });
   if (error_) return Status(*error_);
   if (ring_done_) return {};
   const std::string progress = progress_;

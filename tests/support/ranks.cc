@@ -60,6 +60,22 @@ bool read_all(int fd, void *to, size_t n) {
   std::_Exit(r.failures ? 1 : 0);
 }
 
+// This process's environment with those of `lists` in the place of what they name; borrowed from both.
+std::vector<char *> environment(std::initializer_list<const std::vector<std::string> *> lists) {
+  std::vector<char *> out;
+  const auto same_name = [](const char *a, const std::string &b) { return std::strncmp(a, b.c_str(), b.find('=') + 1) == 0; };
+  for (char **e = environ; *e; e++) {
+    const bool replaced = std::any_of(lists.begin(), lists.end(), [&](const auto *list) {
+      return std::any_of(list->begin(), list->end(), [&](const std::string &entry) { return same_name(*e, entry); });
+    });
+    if (!replaced) out.push_back(*e);
+  }
+  for (const auto *list : lists)
+    for (const std::string &entry : *list) out.push_back(const_cast<char *>(entry.c_str()));
+  out.push_back(nullptr);
+  return out;
+}
+
 struct Child {
   pid_t pid = -1;
   int up = -1, down = -1;
@@ -70,14 +86,14 @@ Child spawn(int rank, int n, int call, const ProcessOptions &options) {
   int up[2], down[2];
   if (pipe2(up, O_CLOEXEC) || pipe2(down, O_CLOEXEC)) return c;
   const std::string filter = filter_of(test_name());
+  const std::vector<std::string> own = {kCall + ("=" + std::to_string(call)), kRank + ("=" + std::to_string(rank)),
+                                        kRanks + ("=" + std::to_string(n))};
+  const std::vector<char *> env = environment({&own, &options.env}); // the child of a process with threads must not allocate
   c.pid = fork();
   if (c.pid == 0) {
     dup2(up[1], kUp), dup2(down[0], kDown); // dup2 clears close-on-exec
-    setenv(kCall, std::to_string(call).c_str(), 1);
-    setenv(kRank, std::to_string(rank).c_str(), 1);
-    setenv(kRanks, std::to_string(n).c_str(), 1);
-    for (const auto &e : options.env) putenv(const_cast<char *>(e.c_str()));
-    execl("/proc/self/exe", "test-rank", filter.c_str(), static_cast<char *>(nullptr));
+    const char *const args[] = {"test-rank", filter.c_str(), nullptr};
+    execve("/proc/self/exe", const_cast<char **>(args), env.data());
     std::_Exit(127);
   }
   close(up[1]), close(down[0]);

@@ -16,6 +16,9 @@ struct Watchdog::State {
 };
 
 Watchdog::Watchdog(std::string what, std::chrono::seconds limit) : state_(new State) {
+#ifdef TUTTI_SANITIZED
+  limit *= 4; // as ctest's limits
+#endif
   state_->thread = std::thread([s = state_, what = std::move(what), limit] {
     std::unique_lock lock(s->mutex);
     if (s->changed.wait_for(lock, limit, [&] { return s->done; })) return;
