@@ -120,8 +120,8 @@ struct Weights {
     return 1 - spread * static_cast<double>((h * 0xd6e8feb86659fd93ull) >> 11) * 0x1p-53;
   }
 };
-Weights &weights() {
-  static Weights w;
+Weights &weights() { // of the rank that this thread is: groups may differ in size
+  static thread_local Weights w;
   return w;
 }
 
@@ -220,7 +220,10 @@ tuttiResult_t run_sendrecv(const Call &c) {
 tuttiResult_t run_hypercube(const Call &c) {
   const size_t block = c.shape->param * type_bytes(c.type);
   char *recv = static_cast<char *>(c.recv);
-  if (!c.in_place) std::memcpy(recv + u(c.rank) * block, c.send, block);
+  if (!c.in_place) { // a message to itself: the stream keeps it behind what still reads the buffer
+    const tuttiResult_t r = exchange(c.send, c.rank, recv + u(c.rank) * block, c.rank, c.shape->param, c);
+    if (r != tuttiSuccess) return r;
+  }
   for (int bit = 1; bit < c.nranks; bit <<= 1) {
     const int peer = c.rank ^ bit, mine = c.rank & ~(bit - 1), theirs = peer & ~(bit - 1);
     const tuttiResult_t r = exchange(recv + u(mine) * block, peer, recv + u(theirs) * block, peer, u(bit) * c.shape->param, c);

@@ -253,7 +253,7 @@ private:
   }
 
 public:
-  bool watch_death = false;
+  std::atomic<bool> watch_death{false};
 
 private:
   std::vector<int> ends_;
