@@ -175,9 +175,9 @@ template <class T> void delist(T *t) {
 }
 
 template <class T> T *make() {
-  T *t = new T;
-  enlist(t);
-  return t;
+  auto t = std::make_unique<T>();
+  enlist(t.get());
+  return t.release();
 }
 template <class T> void unmake(T *t) {
   delist(t);
@@ -233,10 +233,10 @@ tuttiEvent *make_event() {
   return make<tuttiEvent>();
 }
 tuttiWork *make_work(const Point &point) {
-  auto *w = make<tuttiWork>();
-  std::lock_guard lock(w->mutex);
+  auto w = std::make_unique<tuttiWork>();
   w->points.add(point);
-  return w;
+  enlist(w.get());
+  return w.release();
 }
 void free_handle(tuttiStream *s) {
   unmake(s);
