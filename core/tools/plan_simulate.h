@@ -1,0 +1,20 @@
+// tutti/core/tools/plan_simulate.h: what `tutti plan simulate` prints.
+#pragma once
+#include "plan/simulate.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tutti::tools {
+
+using PlanSet = std::vector<std::shared_ptr<const Plan>>;
+
+struct SimulateArgs {
+  SimulateOptions options;
+  bool json = false;
+};
+void simulate_options(CLI::App *app, SimulateArgs *args); // what show and simulate share
+Result<std::string> simulation_text(const PlanSet &plans, const SimulateArgs &args);
+
+} // namespace tutti::tools
