@@ -56,6 +56,16 @@ public:
       for (size_t i = 1; i < host.size(); i++) join(host[i - 1], host[i]);
   }
   const Place &of(int rank) const { return places_[static_cast<size_t>(rank)]; }
+  int depth(int rank) const { // hops from the top
+    int hops = 0;
+    for (int at = rank; of(at).parent >= 0; at = of(at).parent) hops++;
+    return hops;
+  }
+  int height(int rank) const { // hops from the farthest leaf below
+    int most = 0;
+    for (const int child : of(rank).children) most = std::max(most, 1 + height(child));
+    return most;
+  }
 
 private:
   // In the order of the channel's ring. All ranks on one host: each counts as a host.
@@ -142,13 +152,9 @@ public:
     const bool down = req.coll != TUTTI_COLL_REDUCE, up = req.coll != TUTTI_COLL_BROADCAST;
     for (int t = 0; t < kTrees; t++) {
       const TreeBuilder tree(req, 0, t);
-      int deepest = 0;
-      for (int r = 0; r < req.nranks; r++) {
-        int depth = 0;
-        for (int at = r; tree.of(at).parent >= 0; at = tree.of(at).parent) depth++;
-        deepest = std::max(deepest, depth);
-      }
-      rounds = std::max(rounds, static_cast<double>(deepest * (up && down ? 2 : 1)));
+      int top = req.rank;
+      while (tree.of(top).parent >= 0) top = tree.of(top).parent;
+      rounds = std::max(rounds, static_cast<double>(tree.height(top) * (up && down ? 2 : 1)));
       const Place &me = tree.of(req.rank);
       const double sent = (up && me.parent >= 0 ? 1.0 : 0.0) + (down ? static_cast<double>(me.children.size()) : 0.0);
       bytes_per_byte += sent / kTrees;
@@ -174,8 +180,11 @@ private:
 
     void write(int ch, int channels) const {
       std::vector<Task> tasks;
-      for (int t = 0; t < trees(); t++)
-        tasks.push_back({TreeBuilder(req_, ch, t).of(me_), t, 2 * t * channels + ch, (2 * t + 1) * channels + ch});
+      for (int t = 0; t < trees(); t++) {
+        const TreeBuilder tree(req_, ch, t);
+        tasks.push_back(
+            {tree.of(me_), t, 2 * t * channels + ch, (2 * t + 1) * channels + ch, tree.depth(me_), tree.height(me_)});
+      }
       lanes() > 1 ? in_lanes(tasks, ch) : in_one_lane(tasks, ch);
     }
 
@@ -189,7 +198,7 @@ private:
     // The chunk of one tree, this rank's place in that, and the conns of its links.
     struct Task {
       Place at;
-      int chunk, conn_up, conn_down;
+      int chunk, conn_up, conn_down, depth, height;
       bool top() const { return at.parent < 0; }
     };
 
@@ -211,13 +220,20 @@ private:
       }
     }
 
-    void in_one_lane(const std::vector<Task> &tasks, int group) const {
+    // A rank that is a leaf in one tree must not keep that one waiting for the other: low places climb first, high ones descend
+    // first. So no step waits, through others of its lane, for one that is as far on its way.
+    void in_one_lane(std::vector<Task> tasks, int group) const {
       Links links(w_.lane(group));
+      const auto by = [&](int Task::*hops) {
+        std::stable_sort(tasks.begin(), tasks.end(), [hops](const Task &a, const Task &b) { return a.*hops < b.*hops; });
+      };
+      by(&Task::height);
       for (const Task &t : tasks) {
         if (!up_) break;
         Step step = climb(links, t);
         if (down_ && t.top()) hand_down(links, step, t);
       }
+      by(&Task::depth);
       for (const Task &t : tasks)
         if (down_ && (!up_ || !t.top())) descend(links, t);
     }
