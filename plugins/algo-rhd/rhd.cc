@@ -4,7 +4,7 @@
 //   all_reduce      short messages: recursive doubling. Everybody exchanges everything with the place that differs in one bit,
 //                   bit after bit: L rounds, L bytes per byte. Folding adds 2 rounds, and one more byte per byte on rank 2i.
 //                   many slices: recursive halving, then doubling. A chunk per place. With each bit, places hand over the half
-//                   that the other one keeps, until each has completed its chunk; then ranges double again: 2L rounds,
+//                   that the other one keeps, until each has completed its chunk; then ranges double again: 2L exchanges,
 //                   2(m-1)/m bytes per byte, folding as above.
 //   barrier         as a short all_reduce
 //   reduce_scatter  halving alone: L rounds, (m-1)/m bytes per byte of the larger buffer; folding adds 2 rounds, and a whole
@@ -12,7 +12,7 @@
 //   all_gather      doubling alone, likewise; straight in OUT.
 //
 // Short messages: a range is one message. Many slices: a message is one chunk, and the two ranges of an exchange take turns, so
-// that slots stay as long as a slice and two of them do.
+// that slots stay as long as a slice and two of them do; m - 1 messages then follow one another instead of L.
 //
 // Rounding: bits are taken from the highest to the lowest, the operand of the lower place is the left one. Whichever form runs,
 // element by element the sum is the same tree over all places: the bits depend on n alone, not on counts, slices or channels,
@@ -75,7 +75,8 @@ public:
     const bool takes_in = f.takes_in(req.rank), gives_away = f.gives_away(req.rank);
     const double fold_rounds = f.folded ? 2 : 0, half_way = double(f.m - 1) / f.m;
     const bool both = req.coll == TUTTI_COLL_ALL_REDUCE && (req.flags & TUTTI_REQ_MANY_SLICES);
-    rounds = (both ? 2 : 1) * f.bits + fold_rounds;
+    const bool in_turns = (req.flags & TUTTI_REQ_MANY_SLICES) && req.coll != TUTTI_COLL_BARRIER;
+    rounds = (both ? 2 : 1) * (in_turns ? f.m - 1 : f.bits) + fold_rounds;
     switch (req.coll) {
     case TUTTI_COLL_REDUCE_SCATTER:
       bytes_per_byte = gives_away ? 1 : half_way + (takes_in ? 1.0 / req.nranks : 0);
