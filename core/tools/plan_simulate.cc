@@ -163,10 +163,10 @@ std::string json_of(const PlanSet &plans, const SimulateOptions &o, const Simula
 
 } // namespace
 
-void simulate_options(CLI::App *app, SimulateArgs *args) {
+void simulate_options(CLI::App *app, const std::string &group, SimulateArgs *args) {
   SimulateOptions *o = &args->options;
   o->bytes = 1 << 20;
-  const auto pair = [app, o](const char *name, const char *help, double unit, double LinkCost::*field) {
+  const auto pair = [&, app, o](const char *name, const char *help, double unit, double LinkCost::*field) {
     app->add_option_function<std::string>(
            name,
            [=](const std::string &text) {
@@ -174,23 +174,26 @@ void simulate_options(CLI::App *app, SimulateArgs *args) {
                throw CLI::ValidationError(name, bad);
            },
            help)
-        ->type_name("N[,N]");
+        ->type_name("N[,N]")
+        ->group(group);
   };
-  const auto size = [app](const char *name, const char *help, uint64_t *to) {
+  const auto size = [&, app](const char *name, const char *help, uint64_t *to) {
     app->add_option_function<std::string>(
            name,
            [=](const std::string &text) {
              if (const std::string bad = size_option(text, to); !bad.empty()) throw CLI::ValidationError(name, bad);
            },
            help)
-        ->type_name("SIZE");
+        ->type_name("SIZE")
+        ->group(group);
   };
-  size("-b,--bytes", "simulate: bytes of the larger buffer (1M)", &o->bytes);
-  size("--slice", "simulate: slice size; 0 = whole chunks (0)", &o->slice);
-  pair("--alpha", "simulate: latency in us, inside a host and between hosts (0.5,10)", 1e-6, &LinkCost::alpha);
-  pair("--beta", "simulate: bandwidth in GB/s, inside a host and between hosts (10,3)", 1e9, &LinkCost::beta);
-  app->add_option("--fifo", o->depth, "simulate: slots per link; 0 = the least that the plan asks for")
-      ->check(CLI::Range(0, 65536));
+  size("-b,--bytes", "bytes of the larger buffer (1M)", &o->bytes);
+  size("--slice", "slice size; 0 = whole chunks (0)", &o->slice);
+  pair("--alpha", "latency in us, inside a host and between hosts (0.5,10)", 1e-6, &LinkCost::alpha);
+  pair("--beta", "bandwidth in GB/s, inside a host and between hosts (10,3)", 1e9, &LinkCost::beta);
+  app->add_option("--fifo", o->depth, "slots per link; 0 = the least that the plan asks for")
+      ->check(CLI::Range(0, 65536))
+      ->group(group);
 }
 
 Result<std::string> simulation_text(const PlanSet &plans, const SimulateArgs &args) {

@@ -14,7 +14,8 @@ struct SimulateArgs {
   SimulateOptions options;
   bool json = false;
 };
-void simulate_options(CLI::App *app, SimulateArgs *args); // what show and simulate share
+// What show and simulate share; `group` is their heading in the help.
+void simulate_options(CLI::App *app, const std::string &group, SimulateArgs *args);
 Result<std::string> simulation_text(const PlanSet &plans, const SimulateArgs &args);
 
 } // namespace tutti::tools

@@ -225,11 +225,9 @@ void show_options(CLI::App *app, Options *o) {
       ->check(CLI::IsMember({"text", "json", "dot"}))
       ->capture_default_str();
   app->add_flag("--in-place", o->show_in_place, "the plan for IN and OUT in the same memory");
-  app->add_option("--svg", o->svg,
-                  "write a space-time diagram of a simulation to FILE (\"-\" = standard output): ranks from top to bottom, "
-                  "time from left to right")
+  app->add_option("--svg", o->svg, "write a space-time diagram of a simulation to FILE (\"-\" = standard output)")
       ->type_name("FILE");
-  simulate_options(app, &o->simulate);
+  simulate_options(app, "Simulation, for --svg", &o->simulate);
 }
 
 void check_options(CLI::App *app, Options *o) {
@@ -250,18 +248,18 @@ void check_options(CLI::App *app, Options *o) {
 
 int plan_main(std::span<const std::string> args) {
   Options o;
-  CLI::App app("Shows what an algorithm would do, and proves whether that is right", "tutti plan");
+  CLI::App app("Shows what an algorithm would do, proves whether that is right, and simulates it", "tutti plan");
   app.formatter(std::make_shared<HelpText>());
   app.require_subcommand(1);
   CLI::App *show_app = app.add_subcommand("show", "Print the plan of one or all ranks");
   show_options(show_app, &o);
   CLI::App *check_app = app.add_subcommand(
-      "check", "Prove the plans of all ranks right, or number what is wrong. Exit code: 0 right, 1 wrong, 2 could not check");
+      "check", "Prove the plans of all ranks right, or number what is wrong. Exit code: 0 right, 1 wrong, 2 failed");
   check_options(check_app, &o);
-  CLI::App *simulate_app = app.add_subcommand(
-      "simulate", "Say what the plans would take on links of given latency and bandwidth: time, bytes per link, critical path");
+  CLI::App *simulate_app =
+      app.add_subcommand("simulate", "Time, bytes per link and critical path on links of given latency and bandwidth");
   common_options(simulate_app, &o);
-  simulate_options(simulate_app, &o.simulate);
+  simulate_options(simulate_app, "Options", &o.simulate);
   simulate_app->add_flag("--in-place", o.show_in_place, "the plan for IN and OUT in the same memory");
   simulate_app->add_flag("--json", o.simulate.json, "all of it, for programs");
   try {
