@@ -185,13 +185,17 @@ std::vector<Rated> Selector::rate(uint32_t row, uint64_t bytes) const {
   const tutti_coll coll = coll_of_row(row);
   const bool holds = list_holds(row);
   std::vector<Rated> usable, refused;
+  auto protos = in_.registry->all<tutti_proto_v1>(TUTTI_PROTO);
+  // Of equal ways the first runs, so those for every size come first.
+  std::stable_sort(protos.begin(), protos.end(),
+                   [](const auto &a, const auto &b) { return a.table->signal < b.table->signal; });
   for (const auto &algo : in_.registry->all<tutti_algo_v1>(TUTTI_ALGO)) {
     std::string reason;
     if (holds && !algos_.allows(coll, algo.table->name))
       reason = "excluded by " + algos_.describe(coll);
     else
       reason = support(algo, row).reason;
-    for (const auto &proto : in_.registry->all<tutti_proto_v1>(TUTTI_PROTO)) {
+    for (const auto &proto : protos) {
       Rated w{.algo = algo,
               .proto = proto,
               .cost_us = 0,

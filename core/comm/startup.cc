@@ -17,9 +17,7 @@ using log::Subsys;
 
 Result<Process> start() {
   TUTTI_ASSIGN(config, Config::process());
-  provide_host_service(TUTTI_HOST_REDUCE, host_reduce_service());
-  provide_host_service(TUTTI_HOST_PLAN, host_plan_service());
-  provide_host_service(TUTTI_HOST_WATCH, host_watch_service());
+  provide_services();
   TUTTI_ASSIGN(registry, Registry::process());
   Process p{config, registry};
   log::info(Subsys::init, "tutti {}.{}.{}, plugin ABI {}.{}, kernels {}", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH,
@@ -62,6 +60,12 @@ Result<Iface<tutti_net_v1>> required_net(const Registry &registry, std::string_v
 }
 
 } // namespace
+
+void provide_services() {
+  provide_host_service(TUTTI_HOST_REDUCE, host_reduce_service());
+  provide_host_service(TUTTI_HOST_PLAN, host_plan_service());
+  provide_host_service(TUTTI_HOST_WATCH, host_watch_service());
+}
 
 Result<Process> process() {
   static std::mutex mutex; // guards outcome

@@ -11,6 +11,8 @@ struct Process {
   std::shared_ptr<const Config> config;
   Registry *registry = nullptr;
 };
+// What the core offers to plugins: before the registry is first used.
+void provide_services();
 // Configuration, log, host services for plugins, plugins; then the start-up lines. The first outcome stays.
 Result<Process> process();
 

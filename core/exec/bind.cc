@@ -270,15 +270,20 @@ private:
     const uint32_t shape = s.ops & (TUTTI_STEP_SRC | TUTTI_STEP_RECV | TUTTI_STEP_REDUCE | TUTTI_STEP_STORE | TUTTI_STEP_SEND);
     constexpr uint32_t src = TUTTI_STEP_SRC, recv = TUTTI_STEP_RECV, red = TUTTI_STEP_REDUCE, store = TUTTI_STEP_STORE,
                        snd = TUTTI_STEP_SEND;
-    // A line kernel combines src with what it receives in this order only; it matters to min and max of signed zeros.
-    const bool order_ok = !in_data() || s.src_pos == 0 || b_.op == TUTTI_RED_SUM || b_.op == TUTTI_RED_PROD;
     if (s.recv_count > 1 || s.send_count > 1) {
-      const bool reduces = (shape & recv) && (shape & red) && (shape & store);
-      if (reduces) use(b, set.reduce_n, reduce_n_kernel(shape & snd ? 0u : user)); // what is sent on is read again
+      const bool reduces = (shape & recv) && (shape & red);
+      if (reduces && shape & store)
+        use(b, set.reduce_n, reduce_n_kernel(shape & snd ? 0u : user)); // what is sent is read again
+      if (reduces && !(shape & store)) use(b, set.reduce_n_send, reduce_n_kernel(0));
       if (shape == (src | snd)) use(b, set.send_n, encode_);
       if (shape == (src | store | snd)) use(b, set.send_store, encode_);
+      if (shape == (recv | store | snd) && s.recv_count == 1) use(b, set.recv_forward_n, encode_);
       return;
     }
+    // COUNTER handlers bring operands into order themselves.
+    const uint32_t order = in_data() && s.src_pos ? uint32_t(TUTTI_KERNEL_RECEIVED_FIRST) : 0u;
+    // Without STORE the result goes to one place only, the next slot: for lines the kernel that also writes that one.
+    const tutti_form passing_on = in_data() ? TUTTI_FORM_DECODE_REDUCE_ENCODE : TUTTI_FORM_DECODE_REDUCE;
     switch (shape) {
     case src | snd:
       return use(b, set.send, encode_);
@@ -291,11 +296,11 @@ private:
     case recv | store | snd:
       return use(b, set.recv_forward, encode_);
     case src | recv | red | store:
-      return use(b, order_ok ? set.recv_reduce : nullptr, form(TUTTI_FORM_DECODE_REDUCE, user));
+      return use(b, set.recv_reduce, form(TUTTI_FORM_DECODE_REDUCE, user, order));
     case src | recv | red | snd:
-      return use(b, order_ok ? set.recv_reduce_send : nullptr, form(TUTTI_FORM_DECODE_REDUCE, 0));
+      return use(b, set.recv_reduce_send, form(passing_on, 0, order));
     case src | recv | red | store | snd:
-      return use(b, order_ok ? set.recv_reduce_forward : nullptr, form(TUTTI_FORM_DECODE_REDUCE_ENCODE, user));
+      return use(b, set.recv_reduce_forward, form(TUTTI_FORM_DECODE_REDUCE_ENCODE, user, order));
     default:
       return;
     }
@@ -305,20 +310,24 @@ private:
     b->handler = handler;
     b->kernel = kernel;
   }
-  tutti_kernel form(tutti_form f, uint32_t flags) const {
-    tutti_kernel k = flags ? kernel(f, flags) : nullptr;
-    return k ? k : kernel(f);
+  tutti_kernel form(tutti_form f, uint32_t user, uint32_t order = 0) const {
+    tutti_kernel k = user ? kernel(f, user | order) : nullptr;
+    return k ? k : kernel(f, order);
   }
   tutti_kernel reduce_n_kernel(uint32_t flags) const {
-    tutti_kernel k = form(TUTTI_FORM_REDUCE_N, flags);
+    tutti_kernel k = in_data() ? nullptr : form(TUTTI_FORM_REDUCE_N, flags);
     return k ? k : reduce_n_;
   }
 
-  static uint64_t tmp_bytes(const Lane &lane) {
+  bool uses_tmp(Handler h) const {
+    const HandlerSet &set = in_data() ? kLineHandlers : kCounterHandlers;
+    if (h == run_composed || h == run_local || h == set.reduce_n_send) return true;
+    return in_data() && (h == set.reduce_n || h == set.recv_send);
+  }
+  uint64_t tmp_bytes(const Lane &lane) const {
     uint64_t most = 0;
     for (size_t i = 0; i < lane.cold.size(); i++)
-      if (lane.plain[i].handler == run_composed || lane.plain[i].handler == run_local ||
-          lane.with_ops[i].handler == run_composed)
+      if (uses_tmp(lane.plain[i].handler) || uses_tmp(lane.with_ops[i].handler))
         most = std::max(most, lane.cold[i].tmp_bytes * lane.cold[i].operands);
     return most;
   }

@@ -82,7 +82,7 @@ std::string Bound::way_text() const {
 
 int fault_mismatch(Frame &f, const BoundLink &link, const Ring &ring) {
   f.mismatch.link = &link;
-  f.mismatch.got = static_cast<uint32_t>(load_acquire(slot_at(ring) + ring.cold->geometry.word_offset) >> 32);
+  f.mismatch.got = signature_in(load_acquire(slot_at(ring) + ring.cold->geometry.word_offset), ring.seq + 1);
   return -1;
 }
 

@@ -186,7 +186,8 @@ uint32_t keyed_signature(const Lane &lane, const Frame &frame, uint32_t buf, int
 // ---- handlers
 
 struct HandlerSet { // of one (signal, memory rings) combination
-  Handler send, recv, recv_reduce, recv_reduce_send, recv_reduce_forward, recv_send, recv_forward, reduce_n, send_n, send_store;
+  Handler send, recv, recv_reduce, recv_reduce_send, recv_reduce_forward, recv_send, recv_forward, reduce_n, reduce_n_send,
+      send_n, send_store, recv_forward_n;
 };
 extern const HandlerSet kCounterHandlers, kLineHandlers;
 int run_composed(Lane &lane, const BoundStep &step, Frame &frame);

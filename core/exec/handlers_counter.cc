@@ -102,6 +102,22 @@ template <bool Store> int recv_reduce_send(Lane &lane, const BoundStep &s, Frame
   return 1;
 }
 
+// Copies to every send link of the step; the caller has seen that all have room.
+void send_to_all(const Lane &lane, const BoundStep &s, const Frame &f, const uint8_t *from, uint64_t bytes, uint32_t buf,
+                 int32_t chunk) {
+  for (uint32_t k = 0; k < s.cold->step.send_count; k++) {
+    Ring &w = *s.send[k].ring;
+    uint8_t *slot = slot_at(w);
+    copy_fn(s.cold->encode)(slot + payload_offset(bytes), from, bytes);
+    ring_publish(w, slot, signature_of(lane, f, s.send[k], buf, chunk));
+  }
+}
+bool can_send_to_all(const BoundStep &s) {
+  for (uint32_t k = 0; k < s.cold->step.send_count; k++)
+    if (!ring_can_send(*s.send[k].ring)) return false;
+  return true;
+}
+
 // Relays a message; with Store it also stays here.
 template <bool Store> int recv_send(Lane &lane, const BoundStep &s, Frame &f) {
   const int32_t chunk = dst_chunk(lane, s);
@@ -122,20 +138,22 @@ template <bool Store> int recv_send(Lane &lane, const BoundStep &s, Frame &f) {
   return 1;
 }
 
-// Copies to every send link of the step; the caller has seen that all have room.
-void send_to_all(const Lane &lane, const BoundStep &s, const Frame &f, const uint8_t *from, uint64_t bytes, uint32_t buf,
-                 int32_t chunk) {
-  for (uint32_t k = 0; k < s.cold->step.send_count; k++) {
-    Ring &w = *s.send[k].ring;
-    uint8_t *slot = slot_at(w);
-    copy_fn(s.cold->encode)(slot + payload_offset(bytes), from, bytes);
-    ring_publish(w, slot, signature_of(lane, f, s.send[k], buf, chunk));
-  }
-}
-bool can_send_to_all(const BoundStep &s) {
-  for (uint32_t k = 0; k < s.cold->step.send_count; k++)
-    if (!ring_can_send(*s.send[k].ring)) return false;
-  return true;
+// To several links and to memory.
+int recv_forward_n(Lane &lane, const BoundStep &s, Frame &f) {
+  const int32_t chunk = dst_chunk(lane, s);
+  const Piece d = piece_of(lane, f, s.dst_buf, chunk);
+  if (d.bytes <= 0) return 1;
+  Ring &r = *s.recv->ring;
+  uint8_t *slot = slot_at(r);
+  const int ready = ring_ready(r, slot, signature_of(lane, f, *s.recv, s.dst_buf, chunk));
+  if (ready <= 0) return ready == 0 ? 0 : fault_mismatch(f, *s.recv, r);
+  if (!can_send_to_all(s)) return 0;
+  const auto bytes = static_cast<uint64_t>(d.bytes);
+  const uint8_t *in = slot + payload_offset(bytes);
+  send_to_all(lane, s, f, in, bytes, s.dst_buf, chunk);
+  s.cold->copy_out(d.at, in, bytes);
+  ring_consume(r);
+  return 1;
 }
 
 // Fan-out of the local operand; with Store it also goes to dst, unless it lies there already.
@@ -153,8 +171,8 @@ template <bool Store> int send_n(Lane &lane, const BoundStep &s, Frame &f) {
   return 1;
 }
 
-// Fan-in in rank order, result to memory and to the send links. lane.done = links known to be ready.
-int reduce_n(Lane &lane, const BoundStep &s, Frame &f) {
+// Fan-in in rank order, result to memory (without Store: temporary) and to the send links. lane.done = links known to be ready.
+template <bool Store> int reduce_n(Lane &lane, const BoundStep &s, Frame &f) {
   const tutti_step &step = s.cold->step;
   const bool with_src = step.ops & TUTTI_STEP_SRC;
   const uint32_t buf = with_src ? s.src_buf : s.dst_buf;
@@ -179,17 +197,26 @@ int reduce_n(Lane &lane, const BoundStep &s, Frame &f) {
     operand[n++] = slot_at(*s.recv[k].ring) + payload_offset(bytes);
   }
   if (with_src && step.src_pos >= s.recv_count) operand[n++] = a.at;
-  const Piece d = with_src ? piece_of(lane, f, s.dst_buf, dst_chunk(lane, s)) : a;
-  reduce_n_fn(s.kernel)(d.at, operand, n, bytes);
-  send_to_all(lane, s, f, d.at, bytes, buf, chunk);
+  uint8_t *const dst = Store ? piece_of(lane, f, s.dst_buf, dst_chunk(lane, s)).at : lane.tmp;
+  reduce_n_fn(s.kernel)(dst, operand, n, bytes);
+  send_to_all(lane, s, f, dst, bytes, buf, chunk);
   for (uint32_t k = 0; k < s.recv_count; k++) ring_consume(*s.recv[k].ring);
   return 1;
 }
 
 } // namespace
 
-const HandlerSet kCounterHandlers{
-    send,     recv,          recv_reduce, recv_reduce_send<false>, recv_reduce_send<true>, recv_send<false>, recv_send<true>,
-    reduce_n, send_n<false>, send_n<true>};
+const HandlerSet kCounterHandlers{send,
+                                  recv,
+                                  recv_reduce,
+                                  recv_reduce_send<false>,
+                                  recv_reduce_send<true>,
+                                  recv_send<false>,
+                                  recv_send<true>,
+                                  reduce_n<true>,
+                                  reduce_n<false>,
+                                  send_n<false>,
+                                  send_n<true>,
+                                  recv_forward_n};
 
 } // namespace tutti

@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
-#include <set>
-#include <tuple>
+#include <unordered_set>
 
 namespace tutti {
 namespace {
@@ -34,7 +33,7 @@ struct PlanBuilder::Impl {
   bool begun = false;
   uint32_t lanes_wanted = 0;
   uint64_t moves = 0;
-  std::set<std::tuple<bool, int32_t, uint16_t>> links; // receiving, peer, conn
+  std::unordered_set<uint64_t> links; // (receiving, peer, conn)
   tutti_plan_builder table{};
 
   static tutti_status c_begin(void *impl, const tutti_plan_shape *shape) noexcept {
@@ -137,21 +136,24 @@ Status PlanBuilder::Impl::lane(uint32_t group, const tutti_link *recv, uint32_t 
 }
 
 Status PlanBuilder::Impl::check_link(const tutti_link &l, uint32_t at, bool receiving) {
-  const std::string where = fmt::format("lane {}: {} link {}", plan->lanes.size() - 1, receiving ? "receive" : "send", at);
+  const auto where = [&] {
+    return fmt::format("lane {}: {} link {}", plan->lanes.size() - 1, receiving ? "receive" : "send", at);
+  };
   const int me = plan->request.rank;
   if (l.flags & TUTTI_LINK_REDUCING)
-    return malformed("{}: flag REDUCING needs an in-network reduction, which there is none of", where);
-  if (l.flags & ~uint32_t{TUTTI_LINK_MULTICAST}) return malformed("{}: flags {:#x} are not known", where, l.flags);
+    return malformed("{}: flag REDUCING needs an in-network reduction, which there is none of", where());
+  if (l.flags & ~uint32_t{TUTTI_LINK_MULTICAST}) return malformed("{}: flags {:#x} are not known", where(), l.flags);
   const bool multicast = l.flags & TUTTI_LINK_MULTICAST;
   if (multicast && !(plan->request.flags & TUTTI_REQ_MULTICAST))
-    return malformed("{}: flag MULTICAST, but the request does not offer it", where);
+    return malformed("{}: flag MULTICAST, but the request does not offer it", where());
   if (l.peer < 0 || l.peer >= plan->request.nranks)
-    return malformed("{}: peer {} is not in 0..{}", where, l.peer, plan->request.nranks - 1);
+    return malformed("{}: peer {} is not in 0..{}", where(), l.peer, plan->request.nranks - 1);
   if (multicast && !receiving ? l.peer != me : l.peer == me)
-    return malformed("{}: peer {} is {}", where, l.peer, multicast && !receiving ? "not the sender itself" : "the rank itself");
-  if (l.conn >= kP2pConn) return malformed("{}: conn {} is over {}", where, l.conn, kP2pConn - 1);
-  if (!links.emplace(receiving, l.peer, l.conn).second)
-    return malformed("{}: (peer {}, conn {}) already belongs to this or another lane", where, l.peer, l.conn);
+    return malformed("{}: peer {} is {}", where(), l.peer,
+                     multicast && !receiving ? "not the sender itself" : "the rank itself");
+  if (l.conn >= kP2pConn) return malformed("{}: conn {} is over {}", where(), l.conn, kP2pConn - 1);
+  if (!links.insert((uint64_t{receiving} << 63) | (uint64_t{static_cast<uint32_t>(l.peer)} << 16) | l.conn).second)
+    return malformed("{}: (peer {}, conn {}) already belongs to this or another lane", where(), l.peer, l.conn);
   return {};
 }
 

@@ -9,6 +9,8 @@
 namespace tutti {
 namespace {
 
+constexpr size_t kExactRanks = 64; // jobs small enough for findings that name every contribution
+
 void check_order(Plans plans, bool in_place, Findings &findings) {
   for (const auto &plan : plans) {
     if (plan->lanes.size() < 2 || findings.full()) continue;
@@ -22,9 +24,40 @@ void check_order(Plans plans, bool in_place, Findings &findings) {
   }
 }
 
-PlanStats stats_of(Plans plans, uint32_t rounds) {
+bool overlaps_itself(const Plan &p, const tutti_step &s, bool in_place) {
+  const auto memory = [&](const tutti_ref &r, uint32_t chunk) { // IN that is OUT in place counts as OUT
+    const auto same = in_place && r.buf == TUTTI_BUF_IN ? out_of_in(p, chunk) : std::nullopt;
+    return same ? std::pair<uint32_t, uint32_t>(TUTTI_BUF_OUT, *same) : std::pair<uint32_t, uint32_t>(r.buf, chunk);
+  };
+  for (uint32_t i = 0; i < s.repeat; i++) {
+    const auto from = static_cast<uint32_t>(ref_first(s.src, i)), to = static_cast<uint32_t>(ref_first(s.dst, i));
+    for (uint32_t j = 0; j < s.src.count; j++)
+      for (uint32_t k = 0; k < s.dst.count; k++)
+        if (j != k && memory(s.src, from + j) == memory(s.dst, to + k)) return true;
+  }
+  return false;
+}
+
+// A step that moves several chunks may do so in any order, so its src must not reach into its dst.
+void check_overlaps(Plans plans, bool in_place, Findings &findings) {
+  const auto several = [](const tutti_step &s) {
+    return has(s, TUTTI_STEP_SRC) && has(s, TUTTI_STEP_STORE) && s.src.count > 1;
+  };
+  for (const auto &plan : plans)
+    for (uint32_t l = 0; l < plan->lanes.size(); l++)
+      for (uint32_t i = 0; i < plan->lanes[l].steps.size(); i++) {
+        const tutti_step &s = plan->lanes[l].steps[i];
+        if (several(s) && overlaps_itself(*plan, s, in_place))
+          findings.add("order", "rank {} lane {} step {}: src and dst are the same memory in part, at other places",
+                       plan->request.rank, l, i);
+      }
+}
+
+PlanStats stats_of(Plans plans, const CheckRun &run) {
   PlanStats stats;
-  stats.rounds = rounds;
+  stats.rounds = run.rounds();
+  stats.order = run.order();
+  stats.order_id = run.order_id();
   for (const auto &plan : plans) {
     uint64_t sent = 0;
     for (const PlanLane &lane : plan->lanes)
@@ -48,11 +81,17 @@ std::vector<PlanFinding> check_plans(Plans plans, const CheckOptions &options, P
   CheckOptions run_options = options;
   run_options.in_place = options.in_place && has_in_place_form(plans[0]->request.coll);
   check_order(plans, run_options.in_place, findings);
+  check_overlaps(plans, run_options.in_place, findings);
   const Wiring wiring = wire_links(plans, findings);
   if (!findings.empty()) return findings.take(); // a run of lanes in no order, or with loose ends, would prove nothing
-  CheckRun run(plans, wiring, run_options, findings);
+  CheckRun run(plans, wiring, run_options, false, findings);
   run.run();
-  if (stats) *stats = stats_of(plans, run.rounds());
+  if (findings.empty()) {
+    if (stats) *stats = stats_of(plans, run);
+  } else if (plans.size() <= kExactRanks) {
+    findings = {};
+    CheckRun(plans, wiring, run_options, true, findings).run();
+  }
   return findings.take();
 }
 

@@ -14,11 +14,20 @@ struct CheckOptions {
   uint32_t slices = 2;   // enough to see window and FIFO effects
   uint32_t window = 0;   // 0 = the plan's
 };
+// How contributions are combined: whether all elements see them in one and the same order. Right plans combine alike on all
+// ranks that get the result, so every rank has the same bits in either case.
+enum class CombineOrder {
+  none,     // nothing is combined
+  one,      // each element in the same order: the bits do not depend on where chunks, shares and slices end
+  by_chunk, // chunks differ: the bits depend on the count and on the number of channels
+};
 // What the check learnt on the way about a right plan.
 struct PlanStats {
   uint32_t rounds = 0;       // messages that must follow one another for one slice
   double bytes_per_byte = 0; // bytes that the busiest rank sends for each byte of its larger buffer
   uint64_t moves = 0;        // step iterations of all ranks, one slice
+  CombineOrder order = CombineOrder::none;
+  uint64_t order_id = 0; // of CombineOrder::one: equal for plans that combine in the same order, so with the same bits
 };
 // plans[r] is rank r's. Empty result = right. Stops after 20 findings. in_place is ignored for collectives without such a form.
 std::vector<PlanFinding> check_plans(std::span<const std::shared_ptr<const Plan>> plans, const CheckOptions &options = {},

@@ -42,13 +42,13 @@ uint32_t ContributionSets::join(uint32_t a, uint32_t b) {
   return static_cast<uint32_t>(sets_.size() - 1);
 }
 
-CheckRun::CheckRun(Plans plans, const Wiring &wiring, const CheckOptions &options, Findings &findings)
+CheckRun::CheckRun(Plans plans, const Wiring &wiring, const CheckOptions &options, bool exact, Findings &findings)
     : plans_(plans), w_(wiring), options_(options), findings_(findings), first_(*plans[0]),
       reduces_(coll_reduces(first_.request.coll)), nonuniform_(first_.request.flags & TUTTI_REQ_NONUNIFORM),
       depth_(options.depth ? options.depth : first_.min_depth), window_(options.window  ? options.window
                                                                         : first_.window ? first_.window
                                                                                         : 1),
-      slices_(std::max(1u, options.slices)), exact_(plans.size() <= 64) {
+      slices_(std::max(1u, options.slices)), exact_(exact) {
   depth_ = std::min(depth_, 1u << 10); // deeper than any use, and memory stays bounded
   window_ = std::min(window_, slices_);
   for (uint32_t r = 0; r < plans.size(); r++) {
@@ -220,7 +220,8 @@ SymValue CheckRun::combine(const LaneState &l, const tutti_step &s, uint32_t lan
 
 SymValue CheckRun::leaf(uint32_t rank, uint32_t group, uint32_t chunk) {
   SymValue v;
-  v.sum = v.tree = id_of(rank, group, chunk);
+  v.sum = id_of(rank, group, chunk);
+  v.tree = mix(rank + 1);
   v.content = chunk_identity(*plans_[rank], TUTTI_BUF_IN, chunk);
   v.raw = reduces_;
   if (exact_) v.set = sets_.leaf(rank, chunk);
@@ -343,6 +344,8 @@ void CheckRun::check_result(const LaneState &l, uint32_t chunk, const SymValue &
   if (v.sum != expected_sum(l.rank, l.group, chunk)) return report_wrong(l, chunk, v);
   if (!reduces_) return;
   if (!v.post) findings_.add("result", "rank {} {}: the post-operation was not applied", l.rank, chunk_name(l, chunk));
+  if (order_ == CombineOrder::none) order_ = CombineOrder::one, order_id_ = v.tree;
+  if (order_id_ != v.tree) order_ = CombineOrder::by_chunk;
   if (first_.request.coll != TUTTI_COLL_ALL_REDUCE && first_.request.coll != TUTTI_COLL_BARRIER) return;
   const size_t at = size_t{l.group} * first_.out_chunks + chunk;
   if (trees_[at] == 0) {

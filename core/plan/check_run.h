@@ -1,5 +1,14 @@
-// tutti/core/plan/check_run.h: runs all ranks of a plan on symbolic values. Every FIFO has one reader and one writer, and lanes
-// that share a chunk are ordered, so what one lane can do next no other lane can take away: one run decides for every timing.
+// tutti/core/plan/check_run.h: runs all ranks of a plan on symbolic values. One run decides for every timing, depth and number
+// of slices, because of what a lane may wait for:
+//  - Every FIFO has one reader and one writer, and lanes that share a chunk are ordered: what one lane can do next no other
+//  lane
+//    can take away, and every order of events leads to the same end.
+//  - Each condition says "that lane has come as far as X". More depth or window moves X back, never forth: whatever ends at the
+//    least depth and window ends at any greater, as does an engine that frees a slot or takes a message earlier than at the end
+//    of a step. So min_depth and window 1 are proof for all.
+//  - X is never in a later slice than the lane itself. So lanes that wait in a circle do so within one slice, in which each
+//    message of the slice has its place, and slice 0 shows every circle. Slices in which chunks have ended have fewer messages;
+//    then "depth messages back" reaches further back, which is earlier.
 #pragma once
 #include "plan/wiring.h"
 #include <deque>
@@ -10,7 +19,7 @@ namespace tutti {
 // What a chunk holds, of one slice.
 struct SymValue {
   uint64_t sum = 0;     // of the random ids of the contributions: right with all but certainty when each is in it once
-  uint64_t tree = 0;    // hash of the order in which they were combined
+  uint64_t tree = 0;    // hash of the order in which the ranks' contributions were combined
   uint64_t content = 0; // identity of the chunk that it came from
   uint32_t set = 0;     // ContributionSets' number; 0 = not tracked
   uint32_t epoch = 0;   // slice + 1 in which it was written; 0 = never
@@ -36,9 +45,12 @@ private:
 
 class CheckRun {
 public:
-  CheckRun(Plans plans, const Wiring &wiring, const CheckOptions &options, Findings &findings);
+  // exact: keeps multisets of contributions, so that findings name them. Decides nothing, costs most of the time.
+  CheckRun(Plans plans, const Wiring &wiring, const CheckOptions &options, bool exact, Findings &findings);
   void run(); // findings "result", "link", "deadlock"
   uint32_t rounds() const { return rounds_; }
+  CombineOrder order() const { return order_; }
+  uint64_t order_id() const { return order_ == CombineOrder::one ? order_id_ : 0; }
 
 private:
   struct LaneState {
@@ -105,6 +117,8 @@ private:
   ContributionSets sets_;
   bool exact_;
   uint32_t rounds_ = 0;
+  CombineOrder order_ = CombineOrder::none;
+  uint64_t order_id_ = 0; // of the first result
 };
 
 } // namespace tutti

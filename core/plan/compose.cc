@@ -3,6 +3,9 @@
 // A unit is a chunk of the composed plan, numbered through the whole collective (chunk_identity). A stage's chunk is a row of
 // `factor` units. What one stage leaves for the next lies in SCRATCH, a region per stage and group. Stages keep lanes of their
 // own; a step that reads what the stage before wrote waits for the steps that wrote it.
+//
+// A rank may name stages that it is no member of: it plans them as their first member would, to cut its chunks as all the
+// others do, and passes them by: what its last own stage left is what its next one reads.
 #include "plan/compose.h"
 #include "plan/check.h"
 #include "plan/refs.h"
@@ -27,6 +30,7 @@ public:
   Composer(const PlanRequest &request, std::span<const ComposeStage> stages) : q_(request) {
     for (size_t i = 0; i < stages.size(); i++)
       if (stages[i].members.size() > 1) {
+        if (position(stages[i], q_.rank) >= 0) own_.push_back(stages_.size());
         stages_.push_back(&stages[i]);
         number_.push_back(static_cast<uint32_t>(i));
       }
@@ -48,8 +52,8 @@ public:
         return misfit(k, "cuts the data into {} groups, the first stage into {}", plans_[k]->groups, plans_[0]->groups);
     TUTTI_TRY(count_units());
     TUTTI_TRY(check_result());
-    lay_out_scratch();
-    for (size_t k = 0; k < plans_.size(); k++) translate(k);
+    TUTTI_TRY(lay_out_scratch());
+    for (size_t i = 0; i < own_.size(); i++) translate(i);
     return emit(out);
   }
 
@@ -62,22 +66,24 @@ private:
   }
 
   Status check() const {
-    if (stages_.empty()) return fail(Code::invalid_usage, "no stage has more than one member");
+    if (own_.empty()) return fail(Code::invalid_usage, "no stage has rank {} and another one among its members", q_.rank);
+    if (q_.max_lanes != 0 && q_.max_lanes < stages_.size())
+      return fail(Code::invalid_usage, "{} stages need a lane each, of at most {}", stages_.size(), q_.max_lanes);
     if (given_ > kMaxStages) return fail(Code::invalid_usage, "{} stages, of at most {}", given_, kMaxStages);
     if (q_.coll == TUTTI_COLL_ALL_TO_ALL)
       return fail(Code::invalid_usage, "alltoall cannot be composed: its blocks have no place in common");
     if (q_.flags & TUTTI_REQ_NONUNIFORM) return fail(Code::invalid_usage, "blocks of different sizes cannot be composed");
-    bool reduced = false;
+    bool reduced = false; // by a stage of this rank
     for (size_t k = 0; k < stages_.size(); k++) {
       const ComposeStage &s = *stages_[k];
       if (s.coll == TUTTI_COLL_ALL_TO_ALL || s.coll >= TUTTI_COLL_BARRIER) return misfit(k, "cannot be a stage");
-      if (position(*stages_[k], q_.rank) < 0) return misfit(k, "rank {} is not among its members", q_.rank);
       for (int32_t m : s.members)
         if (m < 0 || m >= q_.nranks) return misfit(k, "member {} is not in 0..{}", m, q_.nranks - 1);
       if (coll_reduces(s.coll) && !coll_reduces(q_.coll)) return misfit(k, "reduces, but {} does not", coll_name(q_.coll));
-      if (coll_reduces(s.coll) && !reduced && k > 0)
+      if (!coll_reduces(s.coll) || position(s, q_.rank) < 0) continue;
+      if (!reduced && k != own_[0])
         return misfit(k, "is the first to reduce, but does not read IN: the pre-operation has no place");
-      reduced = reduced || coll_reduces(s.coll);
+      reduced = true;
     }
     if (coll_reduces(q_.coll) && !reduced)
       return fail(Code::invalid_usage, "{} of stages none of which reduces", coll_name(q_.coll));
@@ -92,11 +98,13 @@ private:
   PlanRequest stage_request(const ComposeStage &s, uint32_t channels) const {
     PlanRequest r;
     r.coll = s.coll;
-    r.rank = position(s, q_.rank);
+    r.rank = std::max(0, position(s, q_.rank));
     r.nranks = static_cast<int>(s.members.size());
     r.root = coll_has_root(s.coll) ? s.root : -1;
     r.channels = channels;
     r.flags = q_.flags & (TUTTI_REQ_MANY_SLICES | TUTTI_REQ_MULTICAST);
+    if (own_.size() == 1) r.flags |= q_.flags & TUTTI_REQ_IN_PLACE; // it reads IN and fills OUT
+    r.max_lanes = q_.max_lanes / static_cast<uint32_t>(stages_.size());
     for (int32_t m : s.members) r.node_of_rank.push_back(q_.node_of_rank[static_cast<size_t>(m)]);
     for (uint32_t c = 0; c < channels; c++) {
       PlanRequest::Channel channel; // trees and heads were searched for all ranks, not for these
@@ -135,16 +143,17 @@ private:
     pieces_ = static_cast<uint32_t>(k_all);
     if (pieces_ * uint64_t{coll_in_blocks(q_.coll, static_cast<uint32_t>(q_.nranks))} > kMaxUnits)
       return fail(Code::invalid_usage, "the stages need more than {} chunks", kMaxUnits);
-    for (size_t k = 0; k < plans_.size(); k++) {
-      const size_t units = before(k, q_.rank).size();
+    factor_.assign(plans_.size(), 0);
+    for (const size_t k : own_) {
+      const size_t units = input(k, q_.rank).size();
       if (units == 0 || units % plans_[k]->in_chunks != 0)
         return misfit(k, "cannot cut its input of {} chunks into {}", units, plans_[k]->in_chunks);
-      factor_.push_back(static_cast<uint32_t>(units / plans_[k]->in_chunks));
+      factor_[k] = static_cast<uint32_t>(units / plans_[k]->in_chunks);
     }
     return {};
   }
 
-  // Units that `rank` holds before stage k, in order. A rank that is not in a stage of ours is in one like it, at our place.
+  // Units that `rank` holds before stage k, in order.
   const Units &before(size_t k, int rank) {
     const auto key = std::make_pair(k, rank);
     if (const auto it = units_.find(key); it != units_.end()) return it->second;
@@ -155,22 +164,52 @@ private:
       u.resize(size_t{blocks} * pieces_);
       std::iota(u.begin(), u.end(), own ? static_cast<uint32_t>(rank) * pieces_ : 0u);
     } else {
-      const ComposeStage &s = *stages_[k - 1];
-      const int at = position(s, rank) >= 0 ? position(s, rank) : position(s, q_.rank);
-      if (s.coll == TUTTI_COLL_ALL_GATHER || s.coll == TUTTI_COLL_GATHER) {
-        for (size_t m = 0; m < s.members.size(); m++) {
-          const Units &part = before(k - 1, static_cast<int>(m) == at ? rank : s.members[m]);
-          u.insert(u.end(), part.begin(), part.end());
-        }
-      } else {
-        u = before(k - 1, rank);
-        if (s.coll == TUTTI_COLL_REDUCE_SCATTER || s.coll == TUTTI_COLL_SCATTER) {
-          const size_t share = u.size() / s.members.size();
-          u = Units(u.begin() + static_cast<long>(share) * at, u.begin() + static_cast<long>(share) * (at + 1));
-        }
-      }
+      u = after(k - 1, rank);
     }
     return units_[key] = std::move(u);
+  }
+
+  // What stage k cuts into its IN chunks: where there is only one IN, that one.
+  const Units &input(size_t k, int rank) {
+    const ComposeStage &s = *stages_[k];
+    if (s.coll != TUTTI_COLL_BROADCAST && s.coll != TUTTI_COLL_SCATTER) return before(k, rank);
+    return before(k, members_of(k, rank)[static_cast<size_t>(s.root)]);
+  }
+
+  Units after(size_t k, int rank) {
+    const ComposeStage &s = *stages_[k];
+    const std::vector<int32_t> members = members_of(k, rank);
+    if (members.empty()) return before(k, rank);
+    if (s.coll != TUTTI_COLL_ALL_GATHER && s.coll != TUTTI_COLL_GATHER) {
+      const Units &u = input(k, rank);
+      if (s.coll != TUTTI_COLL_REDUCE_SCATTER && s.coll != TUTTI_COLL_SCATTER) return u;
+      const auto share = static_cast<long>(u.size() / members.size());
+      const auto at = std::find(members.begin(), members.end(), rank) - members.begin();
+      return Units(u.begin() + share * at, u.begin() + share * (at + 1));
+    }
+    Units u;
+    for (const int32_t m : members) {
+      const Units &part = before(k, m);
+      u.insert(u.end(), part.begin(), part.end());
+    }
+    return u;
+  }
+
+  // Members of stage k as `rank` sees it. A rank that is not in ours is in one like it: the rank that our stage k shares with
+  // the next one is to ours what `rank` is to its own. Empty: it is in none.
+  std::vector<int32_t> members_of(size_t k, int rank) const {
+    std::vector<int32_t> members = stages_[k]->members;
+    if (position(*stages_[k], rank) >= 0) return members;
+    if (k + 1 == stages_.size()) return {};
+    const auto shared =
+        std::find_if(members.begin(), members.end(), [&](int32_t m) { return position(*stages_[k + 1], m) >= 0; });
+    if (shared == members.end()) return {};
+    const int32_t shift = rank - *shared;
+    for (int32_t &m : members) {
+      m += shift;
+      if (m < 0 || m >= q_.nranks) return {};
+    }
+    return members;
   }
 
   Status check_result() {
@@ -189,26 +228,48 @@ private:
     return {in ? uint32_t{TUTTI_BUF_IN} : uint32_t{TUTTI_BUF_OUT}, unit};
   }
 
-  void lay_out_scratch() {
-    for (size_t k = 0; k < plans_.size(); k++) {
-      handed_on_.push_back(static_cast<uint32_t>(scratch_.size()));
-      if (k + 1 < plans_.size())
-        for (uint32_t g = 0; g < plans_[0]->groups; g++)
-          for (uint32_t u : before(k + 1, q_.rank)) scratch_.push_back(sized_as(u));
+  int place(size_t i) const { return position(*stages_[own_[i]], q_.rank); }
+  bool reads_in(size_t i) const { return has_in(stages_[own_[i]]->coll, place(i), stages_[own_[i]]->root); }
+  bool fills_out(size_t i) const { return has_out(stages_[own_[i]]->coll, place(i), stages_[own_[i]]->root); }
+  const Units &left_by(size_t i) { return before(own_[i] + 1, q_.rank); }
+
+  // What this rank hands on from one of its stages to the next, by group, and the stages' own SCRATCH. A stage that has no IN
+  // or OUT on this rank may still name its chunks for their size: those get a region of their own.
+  Status lay_out_scratch() {
+    const auto add = [&](const Units &units) {
+      const auto begin = static_cast<uint32_t>(scratch_.size());
+      for (uint32_t g = 0; g < plans_[0]->groups; g++)
+        for (const uint32_t u : units) scratch_.push_back(sized_as(u));
+      return begin;
+    };
+    for (size_t i = 0; i < own_.size(); i++) {
+      const size_t k = own_[i];
+      const bool handed_over = i > 0 && reads_in(i);
+      if (handed_over && (!fills_out(i - 1) || left_by(i - 1) != input(k, q_.rank)))
+        return misfit(k, "does not take what the stage before left on rank {}", q_.rank);
+      in_at_.push_back(handed_over ? out_at_[i - 1] : i > 0 && names(k, TUTTI_BUF_IN) ? add(input(k, q_.rank)) : 0);
+      out_at_.push_back(i + 1 < own_.size() && names(k, TUTTI_BUF_OUT) ? add(left_by(i)) : 0);
       own_scratch_.push_back(static_cast<uint32_t>(scratch_.size()));
       for (const tutti_chunk_id &id : plans_[k]->scratch_size) {
-        const Units &u = before(id.buf == TUTTI_BUF_IN ? k : k + 1, q_.rank);
+        const Units &u = id.buf == TUTTI_BUF_IN ? input(k, q_.rank) : left_by(i);
         for (uint32_t j = 0; j < factor_[k]; j++) scratch_.push_back(sized_as(u[id.chunk * factor_[k] + j]));
       }
     }
+    return {};
+  }
+  bool names(size_t k, uint32_t buf) const {
+    for (const PlanLane &lane : plans_[k]->lanes)
+      for (const tutti_step &s : lane.steps)
+        if ((s.src.count && s.src.buf == buf) || (s.dst.count && s.dst.buf == buf)) return true;
+    return false;
   }
 
-  Region region(size_t k, uint32_t group, uint32_t buf) {
-    if (buf == TUTTI_BUF_SCRATCH) return {TUTTI_BUF_SCRATCH, own_scratch_[k]};
-    if (buf == TUTTI_BUF_IN && k == 0) return {TUTTI_BUF_IN, 0};
-    if (buf == TUTTI_BUF_OUT && k + 1 == plans_.size()) return {TUTTI_BUF_OUT, 0};
-    const size_t from = buf == TUTTI_BUF_IN ? k - 1 : k;
-    return {TUTTI_BUF_SCRATCH, handed_on_[from] + group * static_cast<uint32_t>(before(from + 1, q_.rank).size())};
+  Region region(size_t i, uint32_t group, uint32_t buf) {
+    if (buf == TUTTI_BUF_SCRATCH) return {TUTTI_BUF_SCRATCH, own_scratch_[i]};
+    const bool in = buf == TUTTI_BUF_IN;
+    if (in ? i == 0 : i + 1 == own_.size()) return {buf, 0};
+    const size_t units = in ? input(own_[i], q_.rank).size() : left_by(i).size();
+    return {TUTTI_BUF_SCRATCH, (in ? in_at_[i] : out_at_[i]) + group * static_cast<uint32_t>(units)};
   }
 
   struct OutLane {
@@ -219,9 +280,10 @@ private:
     std::vector<uint32_t> last; // by step of the stage's plan: its last step here
   };
 
-  tutti_ref map_ref(size_t k, uint32_t group, const tutti_ref &r, uint32_t iter, bool keep_modulus) {
-    const Region to = region(k, group, r.buf);
-    const uint32_t f = factor_[k];
+  // i: the number of the stage among those of this rank.
+  tutti_ref map_ref(size_t i, uint32_t group, const tutti_ref &r, uint32_t iter, bool keep_modulus) {
+    const Region to = region(i, group, r.buf);
+    const uint32_t f = factor_[own_[i]];
     tutti_ref m = r;
     m.buf = static_cast<uint16_t>(to.buf);
     m.count = static_cast<uint16_t>(r.count * f);
@@ -238,7 +300,8 @@ private:
     return n;
   }
 
-  void translate(size_t k) {
+  void translate(size_t i) {
+    const size_t k = own_[i];
     const Plan &p = *plans_[k];
     const auto first_lane = static_cast<uint32_t>(lanes_.size());
     for (const PlanLane &lane : p.lanes) {
@@ -247,7 +310,7 @@ private:
         std::vector<tutti_dep> deps;
         for (uint32_t d = 0; d < s.dep_count; d++)
           deps.push_back({first_lane + p.deps[s.dep_first + d].lane, p.deps[s.dep_first + d].step});
-        add_step(k, lane.group, s, std::move(deps), &out);
+        add_step(i, lane.group, s, std::move(deps), &out);
       }
       lanes_.push_back(std::move(out));
     }
@@ -257,8 +320,8 @@ private:
         for (tutti_dep &d : deps)
           if (d.lane >= first_lane) d.step = lanes_[d.lane].last[d.step];
     stage_lane_.push_back(first_lane);
-    if (k > 0) follow(k);
-    if (k > 0 && k + 1 == plans_.size() && (q_.flags & TUTTI_REQ_IN_PLACE)) follow_reads_of_in(first_lane);
+    if (i > 0) follow(i);
+    if (i > 0 && i + 1 == own_.size() && (q_.flags & TUTTI_REQ_IN_PLACE)) follow_reads_of_in(first_lane);
   }
 
   std::vector<tutti_link> rename(size_t k, std::vector<tutti_link> links) const {
@@ -269,18 +332,19 @@ private:
     return links;
   }
 
-  // Pre-operation only in the first reduction, post-operation only in the last.
-  uint32_t ops_of(size_t k, uint32_t ops) const {
+  // Pre-operation only in this rank's first reduction, post-operation only in the last of all.
+  uint32_t ops_of(size_t i, uint32_t ops) const {
+    const size_t k = own_[i];
     const auto reduces = [&](const ComposeStage *s) { return coll_reduces(s->coll); };
-    const auto first = static_cast<size_t>(std::find_if(stages_.begin(), stages_.end(), reduces) - stages_.begin());
+    const auto first = std::find_if(own_.begin(), own_.end(), [&](size_t own) { return reduces(stages_[own]); });
     const auto last = static_cast<size_t>(stages_.rend() - std::find_if(stages_.rbegin(), stages_.rend(), reduces)) - 1;
-    if (k != first) ops &= ~uint32_t{TUTTI_STEP_PREOP};
+    if (first == own_.end() || k != *first) ops &= ~uint32_t{TUTTI_STEP_PREOP};
     if (k != last) ops &= ~uint32_t{TUTTI_STEP_POSTOP};
     return ops;
   }
 
-  void add_step(size_t k, uint32_t group, const tutti_step &s, std::vector<tutti_dep> deps, OutLane *out) {
-    const auto at_origin = [&](const tutti_ref &r) { return r.count == 0 || region(k, group, r.buf).base == 0; };
+  void add_step(size_t stage, uint32_t group, const tutti_step &s, std::vector<tutti_dep> deps, OutLane *out) {
+    const auto at_origin = [&](const tutti_ref &r) { return r.count == 0 || region(stage, group, r.buf).base == 0; };
     const bool whole = (s.src.modulus == 0 || at_origin(s.src)) && (s.dst.modulus == 0 || at_origin(s.dst));
     for (uint32_t i = 0; i < s.repeat;) {
       uint32_t n = s.repeat;
@@ -290,10 +354,10 @@ private:
         if (s.dst.count) n = std::min(n, straight(s.dst, i, s.repeat));
       }
       tutti_step t = s;
-      t.ops = ops_of(k, s.ops);
+      t.ops = ops_of(stage, s.ops);
       t.repeat = n;
-      if (s.src.count) t.src = map_ref(k, group, s.src, i, whole);
-      if (s.dst.count) t.dst = map_ref(k, group, s.dst, i, whole);
+      if (s.src.count) t.src = map_ref(stage, group, s.src, i, whole);
+      if (s.dst.count) t.dst = map_ref(stage, group, s.dst, i, whole);
       if (s.recv_count) t.recv_first = static_cast<uint16_t>(s.recv_first + static_cast<int>(i) * s.link_stride);
       if (s.send_count) t.send_first = static_cast<uint16_t>(s.send_first + static_cast<int>(i) * s.link_stride);
       t.dep_first = 0;
@@ -310,10 +374,10 @@ private:
       for (uint32_t j = 0; j < r.count; j++) fn(static_cast<uint32_t>(ref_first(r, i)) + j);
   }
 
-  // Steps of stage k that read what stage k - 1 left wait for those that wrote it.
+  // Steps of this rank's stage k that read what the one before left wait for those that wrote it.
   void follow(size_t k) {
-    const uint32_t begin = handed_on_[k - 1],
-                   end = begin + plans_[0]->groups * static_cast<uint32_t>(before(k, q_.rank).size());
+    if (!reads_in(k)) return;
+    const uint32_t begin = out_at_[k - 1], end = begin + plans_[0]->groups * static_cast<uint32_t>(left_by(k - 1).size());
     std::vector<std::vector<tutti_dep>> writers(end - begin);
     for (uint32_t l = stage_lane_[k - 1]; l < stage_lane_[k]; l++)
       for (uint32_t i = 0; i < lanes_[l].steps.size(); i++) {
@@ -379,16 +443,17 @@ private:
 
   const PlanRequest &q_;
   std::vector<const ComposeStage *> stages_; // those that do something
+  std::vector<size_t> own_;                  // those of them that this rank is in
   std::vector<uint32_t> number_;             // their numbers as given
   size_t given_ = 0;
   std::vector<std::shared_ptr<const Plan>> plans_;
   uint32_t pieces_ = 1;
-  std::vector<uint32_t> factor_; // units per chunk, by stage
+  std::vector<uint32_t> factor_; // units per chunk, by stage; 0 where this rank is not in it
   std::map<std::pair<size_t, int>, Units> units_;
   std::vector<tutti_chunk_id> scratch_;
-  std::vector<uint32_t> handed_on_, own_scratch_; // by stage: where its two scratch regions begin
+  std::vector<uint32_t> in_at_, out_at_, own_scratch_; // by own stage: where its regions of SCRATCH begin
   std::vector<OutLane> lanes_;
-  std::vector<uint32_t> stage_lane_; // by stage: its first lane
+  std::vector<uint32_t> stage_lane_; // by own stage: its first lane
 };
 
 tutti_status c_compose(const tutti_host *host, const tutti_algo_request *req, const tutti_stage *stages, uint32_t nstages,

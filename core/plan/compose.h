@@ -6,14 +6,14 @@ namespace tutti {
 
 struct ComposeStage {
   Iface<tutti_algo_v1> algo;
-  std::vector<int32_t> members; // global ranks; the stage's rank i is members[i]
+  std::vector<int32_t> members; // global ranks; the stage's rank i is members[i]; this rank need not be among them
   int root = -1;                // position in members
   tutti_coll coll = TUTTI_COLL_ALL_REDUCE;
 };
 
-// Emits the plan of request.rank to `out`. A stage with one member does nothing: a rank that takes no part in
-// stage k of the others names itself alone there, so that stages have the same numbers everywhere. All ranks must name stages
-// that fit together; check_plans() tells whether they do.
+// Emits the plan of request.rank to `out`. Stages have the same numbers everywhere. A rank that takes no part in one names
+// those who do, and passes it by: it plans as they do to know how they cut the data. A stage with one member does nothing. All
+// ranks must name stages that fit together; check_plans() tells whether they do.
 Status compose(const PlanRequest &request, std::span<const ComposeStage> stages, const tutti_plan_builder *out);
 
 } // namespace tutti

@@ -38,6 +38,11 @@ public:
   Joiner(Plans plans, Findings &findings) : plans_(plans), findings_(findings) {}
 
   Wiring join() {
+    size_t links = 0;
+    for (const auto &p : plans_)
+      for (const PlanLane &lane : p->lanes) links += lane.recv.size();
+    by_key_.reserve(links);
+    w_.wires.reserve(links);
     for (uint32_t r = 0; r < plans_.size(); r++) {
       w_.lane_base.push_back(lanes_);
       for (const PlanLane &lane : plans_[r]->lanes) add_receivers(r, lane);

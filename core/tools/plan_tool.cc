@@ -1,25 +1,29 @@
-// Shows the plans of the loaded algorithms, and checks them for many sizes at once.
+// Shows the plans of the loaded algorithms, checks them for many sizes at once, and simulates them.
 #include "tools/plan_tool.h"
 #include "base/types.h"
+#include "comm/startup.h"
 #include "plan/check.h"
 #include "plan/refs.h"
 #include "tools/cli.h"
 #include "tools/help.h"
+#include "tools/plan_simulate.h"
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <fmt/format.h>
+#include <numeric>
 
 namespace tutti::tools {
 namespace {
 
-using PlanSet = std::vector<std::shared_ptr<const Plan>>;
-
 struct Options {
-  std::string algo = "ring", coll = "all_reduce", ranks = "4", format = "text", in_place = "no";
-  int rank = -1, root = 0;
+  std::string algo = "ring", coll = "all_reduce", ranks = "4", format = "text", in_place = "no", svg;
+  int rank = -1, root = 0, per_host = 0;
   uint32_t channels = 1, depth = 0, window = 0, slices = 2;
   bool many_slices = false, show_in_place = false;
+  SimulateArgs simulate;
 };
 
 void print(const std::string &text) {
@@ -34,14 +38,29 @@ int failed(const Status &status) {
   return kFailed;
 }
 
-// "4" or "2..64".
-bool parse_range(const std::string &text, int *lo, int *hi) {
-  char rest = 0;
-  if (std::sscanf(text.c_str(), "%d..%d%c", lo, hi, &rest) == 2) return *lo >= 2 && *hi >= *lo && *hi <= 1 << 16;
-  *hi = 0;
-  if (std::sscanf(text.c_str(), "%d%c", lo, &rest) != 1) return false;
-  *hi = *lo;
-  return *lo >= 2 && *hi <= 1 << 16;
+int usage_or_failed(const Status &status) {
+  return status.error().code == Code::invalid_argument ? usage_error(status.error().message) : failed(status);
+}
+
+// "4", "2..64" or "1..128,256,2048": the numbers, as they come. Empty when it is none of these.
+std::vector<int> parse_ranks(const std::string &text) {
+  constexpr int kMost = 1 << 16;
+  std::vector<int> all;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    const std::string part = text.substr(at, comma - at);
+    at = comma + 1;
+    int lo = 0, hi = 0;
+    char rest = 0;
+    if (std::sscanf(part.c_str(), "%d..%d%c", &lo, &hi, &rest) != 2) {
+      if (std::sscanf(part.c_str(), "%d%c", &lo, &rest) != 1) return {};
+      hi = lo;
+    }
+    if (lo < 1 || hi < lo || hi > kMost) return {};
+    all.resize(all.size() + static_cast<size_t>(hi - lo + 1));
+    std::iota(all.end() - (hi - lo + 1), all.end(), lo);
+  }
+  return all;
 }
 
 Result<PlanSet> plans_of(const Iface<tutti_algo_v1> &algo, const Options &o, tutti_coll coll, int n, bool in_place) {
@@ -49,7 +68,8 @@ Result<PlanSet> plans_of(const Iface<tutti_algo_v1> &algo, const Options &o, tut
       (o.many_slices ? uint32_t{TUTTI_REQ_MANY_SLICES} : 0u) | (in_place ? uint32_t{TUTTI_REQ_IN_PLACE} : 0u);
   PlanSet plans;
   for (int r = 0; r < n; r++) {
-    const auto q = PlanRequest::simple(coll, r, n, coll_has_root(coll) ? o.root : -1, o.channels, flags);
+    auto q = PlanRequest::simple(coll, r, n, coll_has_root(coll) ? o.root : -1, o.channels, flags);
+    for (int i = 0; o.per_host > 0 && i < n; i++) q.node_of_rank[static_cast<size_t>(i)] = i / o.per_host;
     TUTTI_TRY(algo_supports(algo, q));
     TUTTI_ASSIGN(plan, build_plan(algo, q));
     plans.push_back(std::move(plan));
@@ -57,14 +77,35 @@ Result<PlanSet> plans_of(const Iface<tutti_algo_v1> &algo, const Options &o, tut
   return plans;
 }
 
+// The plans that show and simulate are about; an error is a usage error where it has no code of a plugin.
+Result<PlanSet> one_set(const Iface<tutti_algo_v1> &algo, const Options &o, tutti_coll coll) {
+  const auto ranks = parse_ranks(o.ranks);
+  if (ranks.size() != 1 || ranks[0] < 2) return fail(Code::invalid_argument, "--ranks {}: one number from 2 on", o.ranks);
+  if (o.rank >= ranks[0] || o.root < 0 || o.root >= ranks[0])
+    return fail(Code::invalid_argument, "rank {}, root {}: not in 0..{}", o.rank, o.root, ranks[0] - 1);
+  return plans_of(algo, o, coll, ranks[0], o.show_in_place);
+}
+
+int write_svg(const PlanSet &plans, const Options &o) {
+  const auto simulation = simulate(plans, o.simulate.options);
+  if (!simulation.ok()) return failed(simulation.status());
+  const auto svg = draw_svg(plans, *simulation);
+  if (!svg.ok()) return failed(svg.status());
+  if (o.svg == "-") {
+    print(*svg);
+    return kOk;
+  }
+  std::FILE *file = std::fopen(o.svg.c_str(), "w");
+  bool written = file && std::fwrite(svg->data(), 1, svg->size(), file) == svg->size();
+  if (file) written = std::fclose(file) == 0 && written;
+  if (!written) return failed(fail(Code::system, "cannot write {}: {}", o.svg, std::strerror(errno)));
+  return kOk;
+}
+
 int show(const Iface<tutti_algo_v1> &algo, const Options &o, tutti_coll coll) {
-  int n = 0, same = 0;
-  if (!parse_range(o.ranks, &n, &same) || n != same)
-    return usage_error(fmt::format("--ranks {}: one number from 2 on", o.ranks));
-  if (o.rank >= n || o.root < 0 || o.root >= n)
-    return usage_error(fmt::format("rank {}, root {}: not in 0..{}", o.rank, o.root, n - 1));
-  auto plans = plans_of(algo, o, coll, n, o.show_in_place);
-  if (!plans.ok()) return failed(plans.status());
+  auto plans = one_set(algo, o, coll);
+  if (!plans.ok()) return usage_or_failed(plans.status());
+  if (!o.svg.empty()) return write_svg(*plans, o);
   PlanSet chosen = *plans;
   if (o.rank >= 0) chosen = {(*plans)[static_cast<size_t>(o.rank)]};
   if (o.format == "json")
@@ -74,6 +115,10 @@ int show(const Iface<tutti_algo_v1> &algo, const Options &o, tutti_coll coll) {
   else
     for (const auto &p : chosen) print(dump_text(*p));
   return kOk;
+}
+
+const char *order_text(CombineOrder order) {
+  return order == CombineOrder::one ? "one order" : order == CombineOrder::by_chunk ? "by chunk" : "";
 }
 
 struct Totals {
@@ -97,90 +142,129 @@ void check_one(const PlanSet &plans, const Options &o, bool in_place, Totals *t)
     for (const PlanLane &lane : plan->lanes) steps = std::max(steps, lane.steps.size());
   t->checked++;
   const std::string head =
-      fmt::format("{:<14} {:>5} ranks{}", coll_name(p.request.coll), plans.size(), in_place ? "  in place" : "");
+      fmt::format("{:<14} {:>4} ranks{}", coll_name(p.request.coll), plans.size(), in_place ? "  in place" : "");
   if (findings.empty())
-    return print(fmt::format("{:<32} right   {:>5} rounds  {:>8.3f} bytes/byte  {:>4} steps/lane  {:>9} moves  {:>8.2f} ms\n",
-                             head, stats.rounds, stats.bytes_per_byte, steps, stats.moves, ms));
+    return print(fmt::format("{:<31} right {:>5} rounds {:>7.3f} bytes/byte {:>4} steps/lane {:>8} moves  {:<9} {:>8.1f} ms\n",
+                             head, stats.rounds, stats.bytes_per_byte, steps, stats.moves, order_text(stats.order), ms));
   t->wrong++;
-  print(fmt::format("{:<32} WRONG   {} finding{}\n", head, findings.size(), findings.size() == 1 ? "" : "s"));
+  print(fmt::format("{:<31} WRONG {} finding{}\n", head, findings.size(), findings.size() == 1 ? "" : "s"));
   for (const PlanFinding &f : findings) print(fmt::format("  {:>3}. {}: {}\n", ++t->finding, f.rule, f.text));
 }
 
+// All sizes and forms of one collective; stops at the first size that the algorithm does not offer.
+Status check_sizes(const Iface<tutti_algo_v1> &algo, const Options &o, tutti_coll coll, const std::vector<int> &ranks,
+                   Totals *t) {
+  for (const int n : ranks)
+    for (const bool in_place : {false, true}) {
+      if (n == 1) continue; // one rank copies: there is no plan
+      if (in_place ? o.in_place == "no" || !has_in_place_form(coll) : o.in_place == "yes") continue;
+      TUTTI_ASSIGN(plans, plans_of(algo, o, coll, n, in_place));
+      check_one(plans, o, in_place, t);
+    }
+  return {};
+}
+
 int check(const Iface<tutti_algo_v1> &algo, const Options &o, const std::vector<tutti_coll> &colls) {
-  int lo = 0, hi = 0;
-  if (!parse_range(o.ranks, &lo, &hi)) return usage_error(fmt::format("--ranks {}: a number or a range like 2..64", o.ranks));
-  if (o.root < 0 || o.root >= lo) return usage_error(fmt::format("--root {}: not in 0..{}", o.root, lo - 1));
+  const auto ranks = parse_ranks(o.ranks);
+  if (ranks.empty()) return usage_error(fmt::format("--ranks {}: numbers and ranges like 2..64 or 1..128,256,2048", o.ranks));
+  const int fewest = std::max(2, *std::min_element(ranks.begin(), ranks.end()));
+  if (o.root < 0 || o.root >= fewest) return usage_error(fmt::format("--root {}: not in 0..{}", o.root, fewest - 1));
   Totals t;
   for (tutti_coll coll : colls)
-    for (int n = lo; n <= hi; n++)
-      for (const bool in_place : {false, true}) {
-        if (in_place ? o.in_place == "no" || !has_in_place_form(coll) : o.in_place == "yes") continue;
-        auto plans = plans_of(algo, o, coll, n, in_place);
-        if (plans.ok()) {
-          check_one(*plans, o, in_place, &t);
-        } else if (colls.size() == 1) {
-          return failed(plans.status());
-        } else {
-          print(fmt::format("{:<14} {:>5} ranks  not offered\n  {}\n", coll_name(coll), n, plans.status().error().message));
-          n = hi; // the same for all sizes
-          break;
-        }
-      }
+    if (const Status s = check_sizes(algo, o, coll, ranks, &t); !s.ok()) {
+      if (colls.size() == 1) return failed(s);
+      print(fmt::format("{:<14} not offered\n  {}\n", coll_name(coll), s.error().message));
+    }
   print(fmt::format("{}: {} checked, {} wrong\n", algo.table->name, t.checked, t.wrong));
   return t.wrong ? kVerdict : kOk;
 }
 
-int run(const Options &o, bool showing) {
+int simulate_one(const Iface<tutti_algo_v1> &algo, const Options &o, tutti_coll coll) {
+  auto plans = one_set(algo, o, coll);
+  if (!plans.ok()) return usage_or_failed(plans.status());
+  const auto text = simulation_text(*plans, o.simulate);
+  if (!text.ok()) return failed(text.status());
+  print(*text);
+  return kOk;
+}
+
+enum class Command { show, check, simulate };
+int run(const Options &o, Command command) {
   std::vector<tutti_coll> colls;
-  if (o.coll == "all" && !showing) {
+  if (o.coll == "all" && command == Command::check) {
     for (tutti_coll c = 0; c <= TUTTI_COLL_BARRIER; c++) colls.push_back(c);
   } else {
     const auto coll = coll_from(o.coll);
     if (!coll || *coll > TUTTI_COLL_BARRIER) return usage_error(fmt::format("--coll {}: no such collective", o.coll));
     colls.push_back(*coll);
   }
+  provide_services(); // some algorithms are composed
   const auto registry = Registry::process();
   if (!registry.ok()) return failed(registry.status());
   const auto algo = (*registry)->named<tutti_algo_v1>(TUTTI_ALGO, o.algo);
   if (!algo.ok()) return failed(algo.status());
-  return showing ? show(*algo, o, colls[0]) : check(*algo, o, colls);
+  if (command == Command::show) return show(*algo, o, colls[0]);
+  return command == Command::check ? check(*algo, o, colls) : simulate_one(*algo, o, colls[0]);
 }
 
 void common_options(CLI::App *app, Options *o) {
-  app->add_option("--algo", o->algo, "name of the algorithm")->capture_default_str();
-  app->add_option("--coll", o->coll, "collective, as in `tutti perf`; check also knows \"all\"")->capture_default_str();
-  app->add_option("--ranks", o->ranks, "number of ranks; check also takes a range like 2..64")->capture_default_str();
+  app->add_option("algo,--algo", o->algo, "name of the algorithm")->capture_default_str();
+  app->add_option("coll,--coll", o->coll, "collective, as in `tutti perf`; check also knows \"all\"")->capture_default_str();
+  app->add_option("ranks,-n,--ranks", o->ranks, "number of ranks; check also takes ranges and lists: 1..128,256,2048")
+      ->capture_default_str();
   app->add_option("--root", o->root, "root of collectives that have one")->capture_default_str();
   app->add_option("--channels", o->channels, "channels of the request")->check(CLI::Range(1, 64))->capture_default_str();
+  app->add_option("--per-host", o->per_host, "ranks on each host; 0 = all on one")->check(CLI::Range(0, 1 << 16));
   app->add_flag("--many-slices", o->many_slices, "the plan for messages longer than a slice");
+}
+
+void show_options(CLI::App *app, Options *o) {
+  common_options(app, o);
+  app->add_option("--rank", o->rank, "only this rank's");
+  app->add_option("--format", o->format, "text, json or dot")
+      ->check(CLI::IsMember({"text", "json", "dot"}))
+      ->capture_default_str();
+  app->add_flag("--in-place", o->show_in_place, "the plan for IN and OUT in the same memory");
+  app->add_option("--svg", o->svg, "write a space-time diagram of a simulation to FILE (\"-\" = standard output)")
+      ->type_name("FILE");
+  simulate_options(app, "Simulation, for --svg", &o->simulate);
+}
+
+void check_options(CLI::App *app, Options *o) {
+  common_options(app, o);
+  app->add_option("--depth", o->depth, "slots per link; 0 = the least that the plan asks for")->check(CLI::Range(0, 1024));
+  app->add_option("--slices", o->slices, "slices to run")->check(CLI::Range(1, 64))->capture_default_str();
+  app->add_option("--window", o->window, "slices that lanes may be apart; 0 = the plan's")->check(CLI::Range(0, 64));
+  app->add_option("--in-place", o->in_place, "no, yes or both")
+      ->check(CLI::IsMember({"no", "yes", "both"}))
+      ->capture_default_str();
+  app->footer(
+      "For each size: messages that follow one another (rounds), bytes that the busiest rank sends per byte of its larger\n"
+      "buffer, and the order in which contributions are combined. It is proved to be the same on all ranks; \"one order\"\n"
+      "also means the same for all elements, so that bits do not depend on how the data is cut.");
 }
 
 } // namespace
 
 int plan_main(std::span<const std::string> args) {
   Options o;
-  CLI::App app("Shows what an algorithm would do, and proves whether that is right", "tutti plan");
+  CLI::App app("Shows what an algorithm would do, proves whether that is right, and simulates it", "tutti plan");
   app.formatter(std::make_shared<HelpText>());
   app.require_subcommand(1);
   CLI::App *show_app = app.add_subcommand("show", "Print the plan of one or all ranks");
-  common_options(show_app, &o);
-  show_app->add_option("--rank", o.rank, "only this rank's");
-  show_app->add_option("--format", o.format, "text, json or dot")
-      ->check(CLI::IsMember({"text", "json", "dot"}))
-      ->capture_default_str();
-  show_app->add_flag("--in-place", o.show_in_place, "the plan for IN and OUT in the same memory");
+  show_options(show_app, &o);
   CLI::App *check_app = app.add_subcommand(
-      "check", "Prove the plans of all ranks right, or number what is wrong. Exit code: 0 right, 1 wrong, 2 could not check");
-  common_options(check_app, &o);
-  check_app->add_option("--depth", o.depth, "slots per link; 0 = the least that the plan asks for")->check(CLI::Range(0, 1024));
-  check_app->add_option("--slices", o.slices, "slices to run")->check(CLI::Range(1, 64))->capture_default_str();
-  check_app->add_option("--window", o.window, "slices that lanes may be apart; 0 = the plan's")->check(CLI::Range(0, 64));
-  check_app->add_option("--in-place", o.in_place, "no, yes or both")
-      ->check(CLI::IsMember({"no", "yes", "both"}))
-      ->capture_default_str();
+      "check", "Prove the plans of all ranks right, or number what is wrong. Exit code: 0 right, 1 wrong, 2 failed");
+  check_options(check_app, &o);
+  CLI::App *simulate_app =
+      app.add_subcommand("simulate", "Time, bytes per link and critical path on links of given latency and bandwidth");
+  common_options(simulate_app, &o);
+  simulate_options(simulate_app, "Options", &o.simulate);
+  simulate_app->add_flag("--in-place", o.show_in_place, "the plan for IN and OUT in the same memory");
+  simulate_app->add_flag("--json", o.simulate.json, "all of it, for programs");
   try {
     app.parse(std::vector<std::string>(args.rbegin(), args.rend())); // CLI11 takes them last first
-    return run(o, show_app->parsed());
+    return run(o, show_app->parsed() ? Command::show : check_app->parsed() ? Command::check : Command::simulate);
   } catch (const CLI::ParseError &e) {
     return app.exit(e) == 0 ? kOk : kUsage;
   } catch (const std::exception &e) {

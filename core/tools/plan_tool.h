@@ -1,4 +1,4 @@
-// tutti/core/tools/plan_tool.h: `tutti plan show` and `tutti plan check`.
+// tutti/core/tools/plan_tool.h: `tutti plan show`, `tutti plan check` and `tutti plan simulate`.
 #pragma once
 #include <span>
 #include <string>

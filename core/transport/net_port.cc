@@ -328,7 +328,7 @@ int NetPort::receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home,
   if (!r.truncated && r.bytes < sizeof(NetHeader)) return 0; // cancelled: the fault tells
   NetHeader header{};
   std::memcpy(&header, r.staged.data(), sizeof header);
-  *got = static_cast<uint32_t>(header.word >> 32);
+  *got = signature_in(header.word, ring.seq + 1);
   *payload = r.payload;
   const bool fits = !r.truncated && header.word == slot_word(ring.seq + 1, signature) && header.bytes == bytes &&
                     r.bytes == sizeof header + bytes;

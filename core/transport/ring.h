@@ -52,8 +52,16 @@ struct alignas(64) Ring {
 };
 static_assert(sizeof(Ring) == 64);
 
+// The sequence wraps after minutes of small messages, and a line may lie unwritten for longer: the laps are in the signature's
+// half, whose lowest bit stays 1.
+inline uint32_t lap_of(uint64_t seq) {
+  return uint32_t(seq >> 32) << 1;
+}
 inline uint64_t slot_word(uint64_t seq, uint32_t signature) {
-  return uint64_t(signature) << 32 | uint32_t(seq);
+  return uint64_t(signature ^ lap_of(seq)) << 32 | uint32_t(seq);
+}
+inline uint32_t signature_in(uint64_t word, uint64_t seq) {
+  return uint32_t(word >> 32) ^ lap_of(seq);
 }
 inline uint64_t load_acquire(const void *p) {
   return __atomic_load_n(static_cast<const uint64_t *>(p), __ATOMIC_ACQUIRE);

@@ -297,6 +297,7 @@ void round_trip(const Plugin &plugin, const void *table) {
       lines.deliver(&random, [&] {
         const bool all = decode(lines.seen(), dst.data(), size, word, &done) != 0;
         require(done >= before && done <= size, "*done went from {} to {} of {}", before, done, size);
+        require(done == size || done % proto_of(table).payload_bytes == 0, "*done is {} of {}, which ends no line", done, size);
         before = done;
         return all;
       });
@@ -333,6 +334,15 @@ void line_reductions(const Plugin &plugin, const void *table) {
         return first && second && (reduce || reduce2);
       });
       if (reduce) require(!std::memcmp(dst.data(), o.want.data(), bytes), "DECODE_REDUCE of {} is wrong", named(t, op, bytes));
+      if (const auto swapped =
+              kernel<tutti_line_reduce_fn>(plugin, table, TUTTI_FORM_DECODE_REDUCE, t, op, TUTTI_KERNEL_RECEIVED_FIRST)) {
+        done = 0;
+        std::memcpy(dst.data(), o.a.data(), bytes);
+        require(swapped(lines.seen(), dst.data(), dst.data(), bytes, word, &done) && done == bytes,
+                "DECODE_REDUCE of {} with the slot first does not end", named(t, op, bytes));
+        require(!std::memcmp(dst.data(), o.want.data(), bytes),
+                "DECODE_REDUCE of {} with the slot first, dst being src, is wrong", named(t, op, bytes));
+      }
       if (!reduce2) continue;
       require(!std::memcmp(dst2.data(), o.want.data(), bytes), "DECODE_REDUCE_ENCODE of {} is wrong", named(t, op, bytes));
       next.check_word(next_word);
@@ -341,8 +351,40 @@ void line_reductions(const Plugin &plugin, const void *table) {
               named(t, op, bytes));
       dst2.check("a reduction");
       next.check_bounds();
+      next.age(next_word + 2, &random);
+      done2 = done3 = 0;
+      require(reduce2(lines.seen(), o.a.data(), nullptr, next.sent(), bytes, word, next_word, &done2) &&
+                  decode(next.sent(), forwarded.data(), bytes, next_word, &done3) &&
+                  !std::memcmp(forwarded.data(), o.want.data(), bytes),
+              "DECODE_REDUCE_ENCODE of {} without dst passes on wrong bytes", named(t, op, bytes));
+      next.check_bounds();
     }
   });
+}
+
+void parts(const Plugin &plugin, const void *table) {
+  if (!in_data(table)) skip("the protocol signals by the slot's word");
+  const auto &p = proto_of(table);
+  const auto encode = kernel<tutti_line_encode_fn>(plugin, table, TUTTI_FORM_ENCODE);
+  const auto decode = kernel<tutti_line_decode_fn>(plugin, table, TUTTI_FORM_DECODE);
+  Random random(6);
+  constexpr size_t kLines = 5;
+  const size_t size = kLines * p.payload_bytes - p.payload_bytes / 2;
+  const uint64_t word = random.next() | 1;
+  std::vector<unsigned char> src(size);
+  random.fill(src.data(), size);
+  for (size_t first = 1; first < kLines; first++) { // the message's end before its beginning
+    Lines lines(p, size);
+    lines.age(word ^ 0xffff0000ull, &random);
+    const size_t at = first * p.payload_bytes;
+    encode(static_cast<unsigned char *>(lines.sent()) + first * p.line_bytes, src.data() + at, size - at, word);
+    encode(lines.sent(), src.data(), at, word);
+    Guarded dst(size, 1);
+    uint64_t done = 0;
+    require(decode(lines.sent(), dst.data(), size, word, &done) && !std::memcmp(dst.data(), src.data(), size),
+            "a message of {} bytes that was encoded from line {} on, then up to it, arrived changed", size, first);
+    lines.check_bounds();
+  }
 }
 
 void unknown_kernels(const Plugin &plugin, const void *table) {
@@ -375,6 +417,7 @@ std::span<const Case> proto_cases() {
       {"C-05", "REDUCE_N equals a scalar reference", many_operands},
       {"C-06", "lines survive stores that arrive in any order", round_trip},
       {"C-07", "reductions from lines equal a scalar reference, stores in any order", line_reductions},
+      {"C-08", "a message may be encoded from any line on", parts},
   };
   return all;
 }

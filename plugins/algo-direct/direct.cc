@@ -178,11 +178,9 @@ private:
 
     // Every block in `pieces` chunks. Returns the number of channels that are used: each takes up to `lanes` lanes.
     int shape(int pieces, int lanes) {
-      uint32_t channels = req_.coll == TUTTI_COLL_BARRIER ? 1 : req_.channels; // eight bytes have no shares
-      const uint32_t each = many_slices() ? static_cast<uint32_t>(lanes) : 1;
-      if (req_.max_lanes != 0 && channels * each > req_.max_lanes) channels = req_.max_lanes / each;
-      w_.shape(req_, pieces, static_cast<int>(channels));
-      return static_cast<int>(channels);
+      const int channels = channels_for(req_, many_slices() ? lanes : 1);
+      w_.shape(req_, pieces, channels);
+      return channels;
     }
 
     // The lane that receives and the one that sends: the same one when there is but one slice.

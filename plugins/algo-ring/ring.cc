@@ -44,7 +44,7 @@ public:
   void plan(const tutti_algo_request &req, PlanWriter &w) const {
     supports(req);
     const bool chunk_per_place = req.coll == TUTTI_COLL_ALL_REDUCE || req.coll == TUTTI_COLL_BARRIER;
-    const int channels = channels_used(req);
+    const int channels = channels_for(req);
     w.shape(req, chunk_per_place ? req.nranks : 1, channels);
     for (int c = 0; c < channels; c++) {
       const Circle circle(channel(req, static_cast<uint32_t>(c)).order, req.nranks, req.rank);
@@ -89,12 +89,6 @@ private:
   private:
     const int32_t *order_;
   };
-
-  static int channels_used(const tutti_algo_request &req) {
-    if (req.coll == TUTTI_COLL_BARRIER) return 1; // eight bytes have no shares
-    const uint32_t limit = req.max_lanes != 0 && req.max_lanes < req.channels ? req.max_lanes : req.channels;
-    return static_cast<int>(limit);
-  }
 
   // The chunks of an all_reduce belong to places, not to ranks: the plan is five steps, whatever n and the order are.
   static void all_reduce(const Circle &ring, int group, PlanWriter &w) {

@@ -1,5 +1,5 @@
-// The first-party algorithms are right: by the checker, and by running them on real data.
-#include "plans.h"
+// The first-party algorithms are right: by the checker, by random schedules, and by running them on real data.
+#include "executor.h"
 #include <array>
 #include <chrono>
 #include <doctest/doctest.h>
@@ -49,21 +49,47 @@ void run_all(std::string_view algorithm, std::span<const int> sizes) {
 
 } // namespace
 
-TEST_CASE("ring plans are right for every collective, size, root and number of channels") {
-  check_all("ring", std::array{2, 3, 4, 5, 8, 13}, 1000);
-  for (int n : {16, 33}) check_all("ring", std::array{n}, 100);
+TEST_CASE("the plans of every algorithm are right for every collective, size, root and number of channels that it offers") {
+  REQUIRE(algorithms().size() >= 2);
+  for (const std::string &name : algorithms()) {
+    const bool general = name == "ring" || name == "direct";
+    check_all(name, std::array{2, 3, 4, 5, 8, 13}, general ? 1000 : 1);
+    if (general) check_all(name, std::array{16, 33}, 200);
+  }
 }
 
-TEST_CASE("direct plans are right for every collective, size, root and number of channels") {
-  check_all("direct", std::array{2, 3, 4, 5, 8, 13}, 1000);
-  for (int n : {16, 33}) check_all("direct", std::array{n}, 100);
+TEST_CASE("the plans of every algorithm give the right bytes, whatever the counts, slices and order of lanes") {
+  for (const std::string &name : algorithms()) run_all(name, std::array{2, 3, 5, 8});
 }
 
-TEST_CASE("ring plans give the right bytes, whatever the counts, slices and order of lanes") {
-  run_all("ring", std::array{2, 3, 5, 8});
+TEST_CASE("the plans of every algorithm are right in random schedules") {
+  for (const std::string &name : algorithms())
+    for_cases(std::array{2, 3, 4, 5, 8}, [&](const Case &c) {
+      const PlanSet plans = build(name, c);
+      if (plans.empty()) return;
+      CHECK_MESSAGE(run_seeds(plans, c.flags & TUTTI_REQ_IN_PLACE, 0, 4) == "", name << " " << c.name());
+    });
 }
-TEST_CASE("direct plans give the right bytes, whatever the counts, slices and order of lanes") {
-  run_all("direct", std::array{2, 3, 5, 8});
+
+TEST_CASE("direct combines in one order, whatever the channels and the length; a ring begins each chunk at another rank") {
+  const auto stats_of = [](std::string_view name, const Case &c) {
+    PlanStats stats;
+    CHECK(check_plans(build(name, c), {}, &stats).empty());
+    return stats;
+  };
+  for (const tutti_coll coll : {TUTTI_COLL_ALL_REDUCE, TUTTI_COLL_REDUCE, TUTTI_COLL_REDUCE_SCATTER}) {
+    const int root = coll == TUTTI_COLL_REDUCE ? 2 : -1;
+    const uint64_t id = stats_of("direct", {coll, 5, root, 1, 0, false}).order_id;
+    CHECK(id != 0);
+    for (uint32_t channels = 1; channels <= 3; channels++)
+      for (const uint32_t flags : {0u, uint32_t{TUTTI_REQ_MANY_SLICES}}) {
+        const PlanStats s = stats_of("direct", {coll, 5, root, channels, flags, false});
+        CHECK(s.order == CombineOrder::one);
+        CHECK(s.order_id == id);
+      }
+  }
+  CHECK(stats_of("ring", {TUTTI_COLL_ALL_REDUCE, 4, -1, 1, 0, false}).order == CombineOrder::by_chunk);
+  CHECK(stats_of("ring", {TUTTI_COLL_ALL_GATHER, 4, -1, 1, 0, false}).order == CombineOrder::none);
 }
 
 TEST_CASE("a ring deadlocks with one slot per link, and the checker names who waits for whom") {

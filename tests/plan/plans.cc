@@ -5,15 +5,19 @@
 #include <doctest/doctest.h>
 #include <set>
 
-extern "C" {
-extern const tutti_plugin_desc tutti_plugin_algo_ring, tutti_plugin_algo_direct;
-}
-
 namespace plans {
 namespace {
 
-const void *no_service(const tutti_host *, const char *) noexcept {
-  return nullptr;
+// The built plugins, loaded once; composing algorithms find the others there.
+Registry &registry() {
+  static Registry *loaded = [] {
+    setenv("TUTTI_PLUGIN_PATH", TUTTI_PLUGIN_DIR, 1);
+    provide_host_service(TUTTI_HOST_PLAN, host_plan_service());
+    auto r = Registry::process();
+    REQUIRE_MESSAGE(r.ok(), (r.ok() ? "" : r.status().error().message));
+    return *r;
+  }();
+  return *loaded;
 }
 
 uint64_t mix(uint64_t x) {
@@ -195,14 +199,16 @@ private:
 } // namespace
 
 Iface<tutti_algo_v1> algo(std::string_view name) {
-  static tutti_host host{sizeof(tutti_host), TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, nullptr, no_service};
-  static Plugin ring, direct;
-  Plugin &p = name == "ring" ? ring : direct;
-  if (!p.desc) {
-    p.desc = name == "ring" ? &tutti_plugin_algo_ring : &tutti_plugin_algo_direct;
-    REQUIRE(p.desc->open(&host, &p.state) == TUTTI_OK);
-  }
-  return {&p, static_cast<const tutti_algo_v1 *>(p.desc->get_iface(p.state, TUTTI_ALGO))};
+  const auto found = registry().named<tutti_algo_v1>(TUTTI_ALGO, name);
+  REQUIRE_MESSAGE(found.ok(), (found.ok() ? "" : found.status().error().message));
+  return *found;
+}
+
+std::vector<std::string> algorithms() {
+  std::vector<std::string> names;
+  for (const auto &a : registry().all<tutti_algo_v1>(TUTTI_ALGO)) names.emplace_back(a.table->name);
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 std::string Case::name() const {

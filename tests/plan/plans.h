@@ -1,4 +1,4 @@
-// Plans of linked-in algorithms for all ranks, and a run on real data with its verdict.
+// Plans of all built algorithm plugins, for all ranks, and a run on real data with its verdict.
 #pragma once
 #include "plan/check.h"
 #include "plan/interpret.h"
@@ -11,6 +11,7 @@ using namespace tutti;
 using PlanSet = std::vector<std::shared_ptr<const Plan>>;
 
 Iface<tutti_algo_v1> algo(std::string_view name); // "ring", "direct"
+std::vector<std::string> algorithms();            // names of all that are built, in order
 
 struct Case {
   tutti_coll coll = TUTTI_COLL_ALL_REDUCE;

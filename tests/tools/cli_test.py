@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import unittest
+import xml.etree.ElementTree
 
 BIN = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build/release/bin")
 TUTTI = os.path.join(BIN, "tutti")
@@ -491,7 +492,8 @@ class Info(Tools):
 
     def test_nothing_is_wider_than_130_columns(self):
         for words in (["info"], ["info", "plugins"], ["info", "config"], ["perf", "--help"], ["run", "--help"], ["--help"],
-                      ["plan", "check", "--help"], ["plan", "check", "--coll", "all", "--ranks", "2..4", "--in-place", "both"]):
+                      ["plan", "--help"], ["plan", "check", "--help"], ["plan", "show", "--help"], ["plan", "simulate", "--help"],
+                      ["plan", "simulate"], ["plan", "check", "--coll", "all", "--ranks", "2..4", "--in-place", "both"]):
             wide = [line for line in self.good(run(TUTTI, *words)).stdout.splitlines() if len(line) > 130 and "/" not in line]
             self.assertEqual(wide, [], words)
 
@@ -525,6 +527,44 @@ class Info(Tools):
 
     def test_plan_check_accepts_the_ring(self):
         self.good(run(TUTTI, "plan", "check", "--algo", "ring", "--coll", "all_reduce", "--ranks", "2..16"))
+        out = self.good(run(TUTTI, "plan", "check", "ring", "all_reduce", "1..8,12", "--in-place", "both")).stdout
+        self.assertIn("ring: 16 checked, 0 wrong", out)
+        self.assertRegex(out, r"(?m)^all_reduce +8 ranks +right +14 rounds +1\.750 bytes/byte .* by chunk ")
+        for ranks in ("0", "2..", "4..2", "2,x", ""):
+            self.assertEqual(run(TUTTI, "plan", "check", "ring", "all_reduce", "--ranks", ranks).returncode, 64, ranks)
+
+    def test_a_plan_is_drawn_as_svg(self):
+        words = ["plan", "show", "ring", "all_reduce", "-n", 4, "--channels", 2, "-b", "64K", "--svg"]
+        svg = self.good(run(TUTTI, *words, "-")).stdout
+        root = xml.etree.ElementTree.fromstring(svg.encode())
+        space = "{http://www.w3.org/2000/svg}"
+        self.assertEqual(root.tag, space + "svg")
+        texts = [t.text for t in root.iter(space + "text")]
+        for text in ("all_reduce by ring, 4 ranks", "rank 3", "chunk 1.3", "on the critical path"):
+            self.assertIn(text, texts)
+        boxes = [g for g in root.iter(space + "g") if g.find(space + "title") is not None]
+        self.assertEqual(len(boxes), 2 * 4 * 7)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "plan.svg")
+            self.good(run(TUTTI, *words, path))
+            with open(path) as f:
+                self.assertEqual(f.read(), svg)
+            r = run(TUTTI, *words, os.path.join(folder, "missing", "plan.svg"))
+            self.assertEqual(r.returncode, 2)
+            self.assertIn("cannot write", r.stderr)
+
+    def test_plans_are_simulated(self):
+        words = ["plan", "simulate", "ring", "all_reduce", "-n", 4, "-b", "64K", "--alpha", 2, "--beta", 1]
+        self.assertRegex(self.good(run(TUTTI, *words)).stdout, r"(?m)^time  110\.304 us ")
+        j = json.loads(self.good(run(TUTTI, *words, "--json")).stdout)
+        self.assertAlmostEqual(j["seconds"], 6 * (2e-6 + 16384 / 1e9), 12)
+        self.assertEqual([l["bytes"] for l in j["links"]], [98304] * 4)
+        self.assertEqual(len(j["critical_path"]), 13)
+        far = ["--alpha", "2,20", "--beta", "1,0.5", "--per-host", 2, "--json"]
+        hosts = json.loads(self.good(run(TUTTI, *words[:-4], *far)).stdout)
+        self.assertGreater(hosts["seconds"], j["seconds"])
+        for bad in (["--alpha", "x"], ["--beta", "0"], ["-b", "many"], ["-n", "2..4"]):
+            self.assertEqual(run(TUTTI, *words, *bad).returncode, 64, bad)
 
     def test_plans_can_be_read_by_programs(self):
         words = ["plan", "show", "--algo", "ring", "--ranks", 3]

@@ -1,5 +1,5 @@
 // tutti/core/exec/kernels/copy.cc: copies into slots and past the caches.
-#include "exec/kernels/targets.h"
+#include "tutti/plugin/cxx/simd/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/kernels/copy.cc"
 #include "hwy/foreach_target.h"

@@ -1,5 +1,5 @@
 // tutti/core/exec/kernels/max.cc: the maximum, for all types and forms.
-#include "exec/kernels/targets.h"
+#include "tutti/plugin/cxx/simd/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/kernels/max.cc"
 #include "hwy/foreach_target.h"

@@ -8,22 +8,11 @@
 #endif
 
 #include "exec/kernels/lookup.h"
-#include "exec/kernels/vec-inl.h"
+#include "tutti/plugin/cxx/simd/vec-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tutti::HWY_NAMESPACE {
 
-// Slots are fetched for writing this far ahead: what costs is taking the lines back from the peer's cache.
-constexpr size_t prefetch_bytes = 2048;
-constexpr size_t cache_line = 64;
-
-HWY_INLINE void prefetch_write(const uint8_t *p) {
-#if HWY_ARCH_X86 // the builtin means prefetcht0 on a baseline target, which fetches the line to share it; older CPUs skip this
-  asm volatile("prefetchw %0" : : "m"(*p));
-#else
-  __builtin_prefetch(p, 1, 3);
-#endif
-}
 HWY_INLINE void prefetch_start(const uint8_t *p, size_t bytes) {
   for (size_t k = 0; k < prefetch_bytes && k < bytes; k += cache_line) prefetch_write(p + k);
 }
@@ -41,17 +30,6 @@ template <class T> HWY_INLINE size_t align_head(const uint8_t *p, size_t bytes) 
   const size_t head = (0 - reinterpret_cast<uintptr_t>(p)) % cache_line;
   return bytes >= 1024 && head % sizeof(typename T::Elem) == 0 ? head : 0;
 }
-
-template <class T, class Op> struct Pair {
-  using S = typename T::S;
-  static constexpr size_t width = vector_bytes<S>();
-  static HWY_INLINE hn::Vec<S> at(const uint8_t *a, const uint8_t *b) {
-    return T::narrow(Op::apply(typename T::C(), T::widen(load(S(), a)), T::widen(load(S(), b))));
-  }
-  static HWY_INLINE hn::Vec<S> part(const uint8_t *a, const uint8_t *b, size_t n) {
-    return T::narrow(Op::apply(typename T::C(), T::widen(load_n(S(), a, n)), T::widen(load_n(S(), b, n))));
-  }
-};
 
 // dst = a (+) b for bytes [from, to).
 template <class T, class Op>
@@ -177,32 +155,9 @@ template <class T, class Op> kernels::Fn pick(kernels::Form form, bool nt) {
   return nullptr;
 }
 
-// signs: whether the reduction tells signed from unsigned; otherwise they share the code of the unsigned type.
+// signs: as with_element() has it.
 template <class Op, bool signs> kernels::Fn find(kernels::Form form, tutti_dtype dtype, bool nt) {
-  switch (dtype) {
-  case TUTTI_DT_INT8:
-    return pick<Plain<std::conditional_t<signs, int8_t, uint8_t>>, Op>(form, nt);
-  case TUTTI_DT_UINT8:
-    return pick<Plain<uint8_t>, Op>(form, nt);
-  case TUTTI_DT_INT32:
-    return pick<Plain<std::conditional_t<signs, int32_t, uint32_t>>, Op>(form, nt);
-  case TUTTI_DT_UINT32:
-    return pick<Plain<uint32_t>, Op>(form, nt);
-  case TUTTI_DT_INT64:
-    return pick<Plain<std::conditional_t<signs, int64_t, uint64_t>>, Op>(form, nt);
-  case TUTTI_DT_UINT64:
-    return pick<Plain<uint64_t>, Op>(form, nt);
-  case TUTTI_DT_FLOAT16:
-    return pick<Float16, Op>(form, nt);
-  case TUTTI_DT_FLOAT32:
-    return pick<Plain<float>, Op>(form, nt);
-  case TUTTI_DT_FLOAT64:
-    return pick<Plain<double>, Op>(form, nt);
-  case TUTTI_DT_BFLOAT16:
-    return pick<Bfloat16, Op>(form, nt);
-  default:
-    return nullptr;
-  }
+  return with_element<signs, kernels::Fn>(dtype, [&](auto t) { return pick<decltype(t), Op>(form, nt); });
 }
 
 } // namespace tutti::HWY_NAMESPACE

@@ -1,5 +1,5 @@
 // tutti/core/exec/kernels/scale.cc: multiplication by one factor (pre-multiplied sum) and division (average).
-#include "exec/kernels/targets.h"
+#include "tutti/plugin/cxx/simd/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/kernels/scale.cc"
 #include "hwy/foreach_target.h"

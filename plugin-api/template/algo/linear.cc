@@ -5,7 +5,7 @@
 // broadcast: the root's data flows outwards in both directions. max(root, n-1-root) rounds.
 //
 // Copy this folder, rename it, and replace supports() and plan(). Check it with `tutti check-plugin libtutti-algo-linear.so`,
-// look at it with `tutti plan show --algo linear --coll all_reduce --ranks 4`.
+// look at it with `tutti plan show linear all_reduce -n 4`.
 #include <tutti/plugin/cxx/plugin.hpp>
 
 using namespace tutti::plugin;

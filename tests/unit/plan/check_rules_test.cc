@@ -150,3 +150,17 @@ TEST_CASE("the liveness pass finds what one sees in the plan of a ring") {
   CHECK((life[3] & kRecvHome) != 0);
   CHECK((life[1] & (kSendHome | kRecvHome)) == 0); // partial sums have no home
 }
+
+TEST_CASE("a step of several chunks whose src reaches into its dst depends on the order in which they are moved") {
+  const auto plans = changed(build("direct", {TUTTI_COLL_ALL_GATHER, 4, -1, 1, 0, false}), 1, [](Plan &p) {
+    p.scratch_chunks = 3;
+    p.scratch_size.assign(3, {TUTTI_BUF_OUT, 1});
+    tutti_step s{};
+    s.ops = TUTTI_STEP_SRC | TUTTI_STEP_STORE;
+    s.repeat = 1;
+    s.src = {TUTTI_BUF_SCRATCH, 2, 0, 0, 0};
+    s.dst = {TUTTI_BUF_SCRATCH, 2, 1, 0, 0};
+    p.lanes[0].steps.push_back(s);
+  });
+  CHECK(reports(plans, "order", "rank 1 lane 0 step 2: src and dst are the same memory in part"));
+}

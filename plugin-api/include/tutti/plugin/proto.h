@@ -32,8 +32,11 @@ enum {
 };
 /* clang-format on */
 
-/* IN_DATA kernels. `word` is what every line must carry; 0 marks a line as empty. The decoding ones return 1 when all
- * `bytes` are done, else 0; *done counts the payload bytes already handled and is kept by the core between calls. */
+/* IN_DATA kernels. `word` is what every line must carry; 0 marks a line as empty. No two messages of a link have the same word,
+ * so a line that is left from an earlier one never matches. Line k of a slot is its bytes [k*line_bytes, (k+1)*line_bytes) and
+ * carries bytes [k*payload_bytes, (k+1)*payload_bytes) of the message, so that a message may be encoded from any line on. The
+ * decoding ones return 1 when all `bytes` are done, else 0; *done counts the payload bytes already handled, whole lines until
+ * all are, and is kept by the core between calls. DECODE_REDUCE_ENCODE with dst NULL only passes on. dst may be src. */
 typedef void (*tutti_line_encode_fn)(void *slot, const void *src, uint64_t bytes, uint64_t word) TUTTI_NOEXCEPT;
 typedef int32_t (*tutti_line_decode_fn)(const void *slot, void *dst, uint64_t bytes, uint64_t word,
                                         uint64_t *done) TUTTI_NOEXCEPT;
@@ -41,6 +44,11 @@ typedef int32_t (*tutti_line_reduce_fn)(const void *slot, const void *src, void 
                                         uint64_t *done) TUTTI_NOEXCEPT;
 typedef int32_t (*tutti_line_reduce2_fn)(const void *slot, const void *src, void *dst, void *next_slot, uint64_t bytes,
                                          uint64_t word, uint64_t next_word, uint64_t *done) TUTTI_NOEXCEPT;
+
+/* Flags of kernel(), beside those of host.h. */
+enum {
+  TUTTI_KERNEL_RECEIVED_FIRST = 1u << 1 /* IN_DATA reductions: dst = slot (+) src; of two NaN that is another one */
+};
 
 typedef void (*tutti_kernel)(void); /* cast to the type that form and signal name */
 

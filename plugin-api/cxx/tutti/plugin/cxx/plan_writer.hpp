@@ -210,5 +210,12 @@ inline const tutti_channel &channel(const tutti_algo_request &req, uint32_t i) {
                                                   static_cast<size_t>(req.channel_stride) * i);
 }
 
+// Channels that a plan with `lanes` lanes for each of them may use. The eight bytes of a barrier have no shares.
+inline int channels_for(const tutti_algo_request &req, int lanes = 1) {
+  if (req.coll == TUTTI_COLL_BARRIER) return 1;
+  const uint32_t room = req.max_lanes == 0 ? req.channels : req.max_lanes / static_cast<uint32_t>(lanes);
+  return static_cast<int>(std::clamp(room, 1u, req.channels));
+}
+
 } // namespace tutti::plugin
 #endif

@@ -8,6 +8,7 @@
 //     static constexpr const char *algo_name = "my-ring";                   having it offers tutti.algo/1
 //     void supports(const tutti_algo_request &req) const;                   throws: tutti::plugin::unsupported("why")
 //     void plan(const tutti_algo_request &req, tutti::plugin::PlanWriter &w) const;
+//         or, to hand the core's own builder to tutti.host.plan/1:  plan(req, const tutti_plan_builder &out)
 //     void estimate(const tutti_algo_request &req, double &rounds, double &bytes_per_byte) const;   optional, see algo.h
 //   };
 //   TUTTI_CXX_PLUGIN(MyRing)

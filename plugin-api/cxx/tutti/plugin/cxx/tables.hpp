@@ -42,6 +42,12 @@ struct has_estimate<P, std::void_t<decltype(std::declval<const P &>().estimate(
                            std::declval<const tutti_algo_request &>(), std::declval<double &>(), std::declval<double &>()))>>
     : std::true_type {};
 
+template <class P, class = void> struct plans_to_builder : std::false_type {};
+template <class P>
+struct plans_to_builder<P, std::void_t<decltype(std::declval<const P &>().plan(std::declval<const tutti_algo_request &>(),
+                                                                               std::declval<const tutti_plan_builder &>()))>>
+    : std::true_type {};
+
 template <class P> struct AlgoTable {
   static tutti_status supports(void *plugin, const tutti_algo_request *req) noexcept {
     auto &o = Opened<P>::of(plugin);
@@ -50,9 +56,14 @@ template <class P> struct AlgoTable {
   static tutti_status plan(void *plugin, const tutti_algo_request *req, const tutti_plan_builder *out) noexcept {
     auto &o = Opened<P>::of(plugin);
     return guarded(o.host, [&] {
-      PlanWriter writer;
-      std::as_const(o.self).plan(read_in(req), writer);
-      return writer.emit(*out);
+      if constexpr (plans_to_builder<P>::value) {
+        std::as_const(o.self).plan(read_in(req), *out);
+        return TUTTI_OK;
+      } else {
+        PlanWriter writer;
+        std::as_const(o.self).plan(read_in(req), writer);
+        return writer.emit(*out);
+      }
     });
   }
   static tutti_status estimate(void *plugin, const tutti_algo_request *req, double *rounds, double *bytes) noexcept {

@@ -1,4 +1,6 @@
-// tutti/core/exec/kernels/vec-inl.h: element types as vectors, and the four reductions. Compiled once per target.
+// tutti/plugin/cxx/simd/vec-inl.h: element types as vectors, and the four reductions: the one table of types and operations,
+// for the core's kernels and for protocols that fuse reductions into loops of their own. Needs Google Highway; compiled once
+// per target.
 //
 // Results, the same bits on every target:
 //   integers   wrap (products too).
@@ -6,15 +8,17 @@
 //   max, min   of floats give the canonical quiet NaN when an operand is NaN, and order -0 below +0: the bits do not depend
 //              on the order of operands.
 //   sum, prod  follow IEEE 754 for the two operands in the given order; which NaN comes out of two is the CPU's choice.
-#if defined(TUTTI_KERNELS_VEC_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef TUTTI_KERNELS_VEC_INL_H
-#undef TUTTI_KERNELS_VEC_INL_H
+#if defined(TUTTI_PLUGIN_CXX_SIMD_VEC_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TUTTI_PLUGIN_CXX_SIMD_VEC_INL_H
+#undef TUTTI_PLUGIN_CXX_SIMD_VEC_INL_H
 #else
-#define TUTTI_KERNELS_VEC_INL_H
+#define TUTTI_PLUGIN_CXX_SIMD_VEC_INL_H
 #endif
 
 #include "hwy/highway.h"
+#include "tutti/plugin/base.h"
 #include <cstring>
+#include <type_traits>
 
 HWY_BEFORE_NAMESPACE();
 namespace tutti::HWY_NAMESPACE {
@@ -114,6 +118,18 @@ template <class D> HWY_INLINE void store_n(D, hn::Vec<D> v, uint8_t *p, size_t n
 #endif
 }
 #endif
+
+// Slots are fetched for writing this far ahead: what costs is taking the lines back from the peer's cache.
+constexpr size_t prefetch_bytes = 2048;
+constexpr size_t cache_line = 64;
+
+HWY_INLINE void prefetch_write(const uint8_t *p) {
+#if HWY_ARCH_X86 // the builtin means prefetcht0 on a baseline target, which fetches the line to share it; older CPUs skip this
+  asm volatile("prefetchw %0" : : "m"(*p));
+#else
+  __builtin_prefetch(p, 1, 3);
+#endif
+}
 
 // An element type: S is how it lies in memory, C how it is computed; widen() and narrow() lead from one to the other.
 template <class T> struct Plain {
@@ -236,6 +252,47 @@ template <bool larger> struct Extreme {
 };
 using Max = Extreme<true>;
 using Min = Extreme<false>;
+
+// Vectors of a (+) b, straight from memory; part() of the first n bytes.
+template <class T, class Op> struct Pair {
+  using S = typename T::S;
+  static constexpr size_t width = vector_bytes<S>();
+  static HWY_INLINE hn::Vec<S> at(const uint8_t *a, const uint8_t *b) {
+    return T::narrow(Op::apply(typename T::C(), T::widen(load(S(), a)), T::widen(load(S(), b))));
+  }
+  static HWY_INLINE hn::Vec<S> part(const uint8_t *a, const uint8_t *b, size_t n) {
+    return T::narrow(Op::apply(typename T::C(), T::widen(load_n(S(), a, n)), T::widen(load_n(S(), b, n))));
+  }
+};
+
+// fn(element type of dtype), or a null Result for an unknown one. signs: whether the reduction tells signed from unsigned;
+// otherwise they share the code of the unsigned type.
+template <bool signs, class Result, class Fn> Result with_element(tutti_dtype dtype, Fn fn) {
+  switch (dtype) {
+  case TUTTI_DT_INT8:
+    return fn(Plain<std::conditional_t<signs, int8_t, uint8_t>>());
+  case TUTTI_DT_UINT8:
+    return fn(Plain<uint8_t>());
+  case TUTTI_DT_INT32:
+    return fn(Plain<std::conditional_t<signs, int32_t, uint32_t>>());
+  case TUTTI_DT_UINT32:
+    return fn(Plain<uint32_t>());
+  case TUTTI_DT_INT64:
+    return fn(Plain<std::conditional_t<signs, int64_t, uint64_t>>());
+  case TUTTI_DT_UINT64:
+    return fn(Plain<uint64_t>());
+  case TUTTI_DT_FLOAT16:
+    return fn(Float16());
+  case TUTTI_DT_FLOAT32:
+    return fn(Plain<float>());
+  case TUTTI_DT_FLOAT64:
+    return fn(Plain<double>());
+  case TUTTI_DT_BFLOAT16:
+    return fn(Bfloat16());
+  default:
+    return nullptr;
+  }
+}
 
 } // namespace tutti::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
