@@ -31,6 +31,18 @@ if(TUTTI_BUILD_FUZZERS) # what is fuzzed counts its branches, too
   target_compile_options(tutti_build_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# tutti_simd(TARGET): it compiles code once per SIMD target, with Highway. Sanitizers look for wrong addresses, which are alike in all:
+# one is enough for them, and a real one, for emulated vectors take five times as long to compile and to run.
+function(tutti_simd target)
+  target_link_libraries(${target} PRIVATE PkgConfig::hwy)
+  if(TUTTI_SANITIZE)
+    target_compile_definitions(${target} PRIVATE HWY_COMPILE_ONLY_STATIC)
+    if(CMAKE_SYSTEM_PROCESSOR STREQUAL x86_64)
+      target_compile_options(${target} PRIVATE -msse4.2 -maes -mpclmul)
+    endif()
+  endif()
+endfunction()
+
 # tutti_core_part(NAME SOURCES ... [PUBLIC libs] [PRIVATE libs]): one folder of core/ as a static library; libtutti.so holds all.
 function(tutti_core_part name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})

@@ -253,8 +253,8 @@ int plan_main(std::span<const std::string> args) {
   app.require_subcommand(1);
   CLI::App *show_app = app.add_subcommand("show", "Print the plan of one or all ranks");
   show_options(show_app, &o);
-  CLI::App *check_app = app.add_subcommand(
-      "check", "Prove the plans of all ranks right, or number what is wrong. Exit code: 0 right, 1 wrong, 2 failed");
+  CLI::App *check_app =
+      app.add_subcommand("check", "Prove the plans of all ranks right, or number what is wrong. Exit code 0 right, 1 wrong");
   check_options(check_app, &o);
   CLI::App *simulate_app =
       app.add_subcommand("simulate", "Time, bytes per link and critical path on links of given latency and bandwidth");
