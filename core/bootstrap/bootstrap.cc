@@ -118,7 +118,7 @@ void JoinStop::stop(const Error &why) {
   if (fn) fn(why);
 }
 
-void JoinStop::arm(std::function<void(const Error &)> fn) {
+void JoinStop::arm(const std::function<void(const Error &)> &fn) {
   std::optional<Error> why;
   {
     std::lock_guard lock(mutex_);

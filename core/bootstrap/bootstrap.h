@@ -47,7 +47,7 @@ struct PeerInfo {
 class JoinStop {
 public:
   void stop(const Error &why);
-  void arm(std::function<void(const Error &)> fn); // by join(): what stop() does; {} when it is over
+  void arm(const std::function<void(const Error &)> &fn); // by join(): what stop() does; {} when it is over
 
 private:
   std::mutex mutex_; // guards the rest

@@ -63,7 +63,7 @@ void Dialer::next_target() {
   Conn &c = *attempts_.back();
   std::weak_ptr<Dialer> weak = self;
   std::weak_ptr<Conn> conn = attempts_.back();
-  c.on_close = [weak, i](Status why) {
+  c.on_close = [weak, i](const Status &why) {
     if (auto d = weak.lock()) d->failed(i, why);
   };
   c.on_verified = [weak, conn] {

@@ -279,6 +279,7 @@ TEST_CASE("eight communicators used from threads in different orders do not dead
           };
           std::atomic<int> failures{0};
           std::vector<std::thread> threads;
+          threads.reserve(n);
           for (int i = 0; i < n; i++)
             threads.emplace_back([&, i] { failures += one(comms[static_cast<size_t>((i + r.rank * 3) % n)], 5); });
           for (auto &t : threads) t.join();

@@ -148,7 +148,9 @@ TEST_CASE("the checker rejects every mutation that a reference executor finds wr
   const std::string text = report(trial, full);
   std::ofstream(TUTTI_BINARY_DIR "/mutation.txt") << text;
   MESSAGE(text);
-  for (const auto &[name, s] : trial.scores) {
+  for (const auto &score : trial.scores) {
+    const std::string &name = score.first; // clang 14 captures no binding
+    const Score &s = score.second;
     CHECK_MESSAGE(s.bad > 50, name);
     CHECK_MESSAGE(static_cast<double>(s.rejected) >= 0.995 * static_cast<double>(s.bad), name);
   }
