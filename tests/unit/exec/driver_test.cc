@@ -114,6 +114,7 @@ TEST_CASE("the child of a fork has a progress thread of its own, which leaves th
         }) == 0);
   REQUIRE(enqueue(world.engine(1), b) == 1);
   CHECK(completes_alone(world.engine(0), 1));
+  CHECK(completes_alone(world.engine(1), 1));
 }
 
 TEST_CASE("without a thread to be had, whoever waits drives all operations") {
