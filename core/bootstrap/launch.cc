@@ -205,6 +205,12 @@ Result<UniqueId> read_id_file(const std::string &path) {
 }
 
 Status write_id_file(const std::string &path, const tuttiUniqueId &id) {
+  struct stat st;
+  if (lstat(path.c_str(), &st) == 0 && !read_id_file(path).ok())
+    return fail(Code::invalid_usage,
+                "TUTTI_COMM_ID=file:{0}: {0} exists and holds no unique id of this user's; it is left as it is", path)
+        .phase("bootstrap")
+        .hint("name a file that does not exist");
   const std::string temporary = fmt::format("{}.{:016x}", path, random_u64());
   UniqueFd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return fail_errno(errno, "cannot create " + temporary).phase("bootstrap");

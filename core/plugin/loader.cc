@@ -190,12 +190,12 @@ Status Loader::read_settings(Plugin *plugin) {
   return {};
 }
 
-std::string Loader::open(Plugin *plugin) {
+tutti_status Loader::open(Plugin *plugin, std::string *why) {
   give_host(plugin);
   clear_plugin_error();
   const tutti_status status = plugin->desc->open(&plugin->host, &plugin->state);
-  if (status == TUTTI_OK) return "";
-  return fmt::format("{} (P-OPEN-01)", plugin_error(*plugin, status, "open() failed").error().message);
+  if (status != TUTTI_OK) *why = fmt::format("{} (P-OPEN-01)", plugin_error(*plugin, status, "open() failed").error().message);
+  return status;
 }
 
 std::string Loader::check_tables(Plugin *plugin) {
@@ -223,12 +223,18 @@ Status Loader::adopt(const tutti_plugin_desc *desc, const std::string &path, uin
     return {};
   }
   TUTTI_TRY(read_settings(plugin.get()));
-  if (std::string why = open(plugin.get()); !why.empty()) {
+  std::string why;
+  if (const tutti_status status = open(plugin.get(), &why); status != TUTTI_OK) {
+    const auto is_set = [](const auto &s) { return s.second.origin != "default"; };
+    const bool asked = std::any_of(plugin->settings.begin(), plugin->settings.end(), is_set);
+    // What the user has set and the plugin cannot use is an error; a plugin that has nothing to work with is one quiet line.
+    Status refusal =
+        status == TUTTI_ERR_INVALID && asked ? tutti::fail(Code::invalid_argument, "plugin {}: {}", where, why) : Status();
     skip(where, std::move(why));
     retire_plugin(std::move(plugin), false);
-    return {};
+    return refusal;
   }
-  if (std::string why = check_tables(plugin.get()); !why.empty()) {
+  if (why = check_tables(plugin.get()); !why.empty()) {
     skip(where, std::move(why));
     retire_plugin(std::move(plugin), true);
     return {};

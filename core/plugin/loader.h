@@ -25,7 +25,7 @@ private:
   // Keeps the plugin or notes why not. An error is one of configuration.
   Status adopt(const tutti_plugin_desc *desc, const std::string &path, uint64_t fingerprint);
   Status read_settings(Plugin *plugin);
-  std::string open(Plugin *plugin);         // "" or why not
+  tutti_status open(Plugin *plugin, std::string *why);
   std::string check_tables(Plugin *plugin); // "" or why not
   std::string name_conflict(const Plugin &plugin) const;
   Status load_named_paths();

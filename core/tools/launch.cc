@@ -159,8 +159,11 @@ void Job::become_rank(int rank, char *const *argv, char *const *env, int report,
 
 Status Job::start(int rank) {
   std::vector<std::string> env;
+  constexpr std::string_view kOwn[] = {
+      "TUTTI_RANK=", "TUTTI_NRANKS=", "TUTTI_LOCAL_RANK=", "TUTTI_LOCAL_SIZE=", "TUTTI_COMM_ID="};
   for (char **e = environ; *e; e++)
-    if (strncmp(*e, "TUTTI_COMM_ID=", 14) != 0) env.emplace_back(*e);
+    if (std::none_of(std::begin(kOwn), std::end(kOwn), [&](auto name) { return std::string_view(*e).starts_with(name); }))
+      env.emplace_back(*e);
   env.push_back(fmt::format("TUTTI_RANK={}", rank));
   env.push_back(fmt::format("TUTTI_NRANKS={}", spec_.ranks));
   env.push_back(fmt::format("TUTTI_LOCAL_RANK={}", rank));

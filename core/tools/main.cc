@@ -4,6 +4,9 @@
 #include "tools/perf.h"
 #include "tools/plan_tool.h"
 #include "tutti/tutti.h"
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 
 namespace tutti::tools {
@@ -78,7 +81,12 @@ int dispatch(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   try {
-    return tutti::tools::dispatch(argc, argv);
+    const int rc = tutti::tools::dispatch(argc, argv);
+    errno = 0;
+    if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return rc;
+    tutti::tools::print_error(
+        fmt::format("the output could not be written{}{}", errno ? ": " : "", errno ? std::strerror(errno) : ""));
+    return rc ? rc : tutti::tools::kFailed;
   } catch (const std::exception &e) { // out of memory, a closed stdout
     tutti::tools::print_error(e.what());
     return tutti::tools::kFailed;

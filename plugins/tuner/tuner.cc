@@ -1,6 +1,7 @@
 // The tuner "table": a query is answered from the first rule that fits it. See table.h.
 #include "table.h"
 #include "tutti/plugin/cxx/host.hpp"
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -10,16 +11,23 @@ namespace {
 
 using namespace tutti::plugin;
 
+constexpr uintmax_t kMostBytes = 1 << 20;
+
 struct Tuner {
   Host host;
   std::vector<Rule> rules;
 };
 
 std::string read_file(const std::string &path, const std::string &origin) {
+  const auto bad = [&](const char *why) {
+    fail(TUTTI_ERR_INVALID, origin, ": option file: \"", path, "\" ", why, "; name an existing table, or leave it empty");
+  };
+  std::error_code ec;
+  if (!std::filesystem::is_regular_file(path, ec)) bad("is no regular file");
+  if (std::filesystem::file_size(path, ec) > kMostBytes || ec) bad("is longer than 1 MiB");
   std::ifstream in(path);
   std::ostringstream text;
-  if (!in || !(text << in.rdbuf()))
-    fail(TUTTI_ERR_INVALID, origin, ": option file: cannot read \"", path, "\"; name an existing table, or leave it empty");
+  if (!in || !(text << in.rdbuf())) bad("cannot be read, or is empty");
   return text.str();
 }
 

@@ -217,6 +217,9 @@ class Run(Tools):
         r = self.good(run(TUTTI, "run", "-n", 4, "--", os.path.join(BIN, "examples", "hello_all_reduce_c")))
         self.assertEqual(sorted(r.stdout.splitlines()), [f"rank {i} of 4: 10" for i in range(4)])
 
+    def test_the_size_asked_for_beats_one_that_was_inherited(self):
+        self.good(perf("barrier", "--ranks", 2, "-n", 1, TUTTI_NRANKS=3, TUTTI_LOCAL_SIZE=3))
+
 
 class Perf(Tools):
     def test_every_operation_is_right_over_processes(self):
@@ -428,6 +431,30 @@ class PerfFailure(Tools):
         self.assertEqual(r.returncode, 2, r.all)
         self.assertEqual(r.stderr.count('no plugin offers tutti.net "nosuch"'), 1, r.stderr)
         self.assertNotIn("note:", r.stderr)
+
+    def test_a_table_that_a_plugin_cannot_read_is_an_error(self):
+        for file, why in (("/nowhere/table", "is no regular file"), ("/dev/zero", "is no regular file"), ("/etc", "is no regular file")):
+            with self.subTest(file):
+                r = perf("barrier", "--ranks", 2, "-n", 1, TUTTI_PLUGIN_TUNER_FILE=file)
+                self.assertEqual(r.returncode, 2, r.all)
+                self.assertIn(f'TUTTI_PLUGIN_TUNER_FILE: option file: "{file}" {why}', r.stderr)
+
+    def test_a_file_that_is_no_unique_id_is_left_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            precious = os.path.join(folder, "precious")
+            with open(precious, "w") as f:
+                f.write("precious")
+            r = run(TUTTI, "perf", "barrier", "-n", 1, TUTTI_COMM_ID=f"file:{precious}", TUTTI_RANK=0, TUTTI_NRANKS=2)
+            self.assertEqual(r.returncode, 2, r.all)
+            self.assertIn(f"{precious} exists and holds no unique id", r.stderr)
+            with open(precious) as f:
+                self.assertEqual(f.read(), "precious")
+
+    def test_output_that_cannot_be_written_is_an_error(self):
+        with open("/dev/full", "w") as full:
+            r = subprocess.run([TUTTI, "info"], env=clean_env(), stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT)
+        self.assertEqual(r.returncode, 2, r.stderr)
+        self.assertIn("the output could not be written", r.stderr)
 
     def test_a_row_that_takes_too_long_ends_the_test(self):
         start = time.monotonic()
