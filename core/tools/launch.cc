@@ -241,11 +241,15 @@ void Job::rank_ended(int rank, int status) {
   stop(code, spec_.grace_s);
 }
 
+// Of those that are found ended together, the killed ones came first: the others gave up because of them.
 void Job::reap() {
   int status = 0;
+  std::vector<std::pair<int, int>> ended; // rank, status
   for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
     for (size_t r = 0; r < children_.size(); r++)
-      if (children_[r].pid == pid && children_[r].running) rank_ended(static_cast<int>(r), status);
+      if (children_[r].pid == pid && children_[r].running) ended.emplace_back(static_cast<int>(r), status);
+  std::stable_partition(ended.begin(), ended.end(), [](const auto &e) { return WIFSIGNALED(e.second); });
+  for (const auto &[rank, how] : ended) rank_ended(rank, how);
 }
 
 void Job::on_signal(const signalfd_siginfo &info) {
