@@ -1,7 +1,7 @@
 // The handler that can do every step over every kind of link: several chunks per message, pre- and post-operation, fan-in and
 // fan-out, nets. Operands become plain memory first (a slot's payload, a decoded copy, a received buffer), then one reduction,
 // then sends.
-#include "exec/bound.h"
+#include "exec/handlers.h"
 #include "transport/net_port.h"
 #include "transport/transport.h"
 #include <cstring>
@@ -58,11 +58,7 @@ struct Composer {
 
   bool has(uint32_t op) const { return step.ops & op; }
   uint8_t *tmp(uint32_t i) const { return lane.tmp + i * cold.tmp_bytes; }
-  uint32_t signature(const BoundLink &link) const {
-    uint32_t sig = f.signature ^ link.fingerprint;
-    if (f.keyed) sig ^= keyed_signature(lane, f, m.buf, m.chunk, m.count);
-    return sig;
-  }
+  uint32_t signature(const BoundLink &link) const { return signature_of(lane, f, link, m.buf, m.chunk, m.count); }
   bool in_data() const { return bound.selection.proto.table->signal == TUTTI_SIGNAL_IN_DATA; }
 
   void size_message() {
@@ -126,11 +122,6 @@ struct Composer {
     }
     return 1;
   }
-  bool can_send_all() const {
-    for (uint32_t k = 0; k < step.send_count; k++)
-      if (!ring_can_send(*s.send[k].ring)) return false;
-    return true;
-  }
 
   // The local operand as plain memory: where it is, or gathered and scaled in tmp(1).
   const uint8_t *source() const {
@@ -178,21 +169,15 @@ struct Composer {
 
   // v in memory; `*home` = it lies where it stays for this slice.
   const uint8_t *combine(const uint8_t *const *received, bool *home) const {
-    const void **const operand = f.operands;
-    uint32_t n = 0;
     const bool src = has(TUTTI_STEP_SRC);
     const uint8_t *own = src ? source() : nullptr;
-    for (uint32_t k = 0; k < s.recv_count; k++) {
-      if (src && step.src_pos == k) operand[n++] = own;
-      operand[n++] = received[k];
-    }
-    if (src && step.src_pos >= s.recv_count) operand[n++] = own;
+    const uint32_t n = list_operands(s, f, own, [&](uint32_t k) { return received[k]; });
     const bool divided = has(TUTTI_STEP_POSTOP) && f.postop_divisor;
-    const uint8_t *v = static_cast<const uint8_t *>(operand[0]);
+    const uint8_t *v = static_cast<const uint8_t *>(f.operands[0]);
     uint8_t *dst = single_dst();
     uint8_t *made = dst ? dst : tmp(0);
     if (n > 1) {
-      reduce(made, operand, n);
+      reduce(made, f.operands, n);
       v = made;
     }
     if (divided) {
@@ -234,7 +219,7 @@ int run_composed(Lane &lane, const BoundStep &s, Frame &f) {
   c.size_message();
   if (c.m.bytes == 0) return 1;
   if (const int r = c.receive_all(f.received); r <= 0) return r;
-  if (!c.can_send_all()) return 0;
+  if (!can_send_to_all(s)) return 0;
   bool home = false;
   const uint8_t *v = c.combine(f.received, &home);
   c.send_all(v, home);
@@ -248,9 +233,9 @@ int run_local(Lane &lane, const BoundStep &s, Frame &f) {
   const tutti_step &step = s.cold->step;
   if (step.src.count != 1 || step.dst.count != 1 || step.ops & (TUTTI_STEP_PREOP | TUTTI_STEP_POSTOP))
     return run_composed(lane, s, f);
-  const Piece a = piece_of(lane, f, s.src_buf, walk(s.src_first, s.stride, s.modulus, lane.iter));
+  const Piece a = piece_of(lane, f, s.src_buf, src_chunk(lane, s));
   if (a.bytes <= 0) return 1;
-  const Piece d = piece_of(lane, f, s.dst_buf, walk(s.dst_first, s.stride, s.modulus, lane.iter));
+  const Piece d = piece_of(lane, f, s.dst_buf, dst_chunk(lane, s));
   if (d.at != a.at) s.cold->copy_out(d.at, a.at, static_cast<uint64_t>(a.bytes));
   return 1;
 }

@@ -1,20 +1,8 @@
 // Handlers of COUNTER protocols over rings in memory: the slot's word tells, the payload is plain bytes. One message per call.
-#include "exec/bound.h"
+#include "exec/handlers.h"
 
 namespace tutti {
 namespace {
-
-uint32_t signature_of(const Lane &lane, const Frame &f, const BoundLink &link, uint32_t buf, int32_t chunk) {
-  if (f.keyed) [[unlikely]]
-    return keyed_signature(lane, f, buf, chunk, 1) ^ f.signature ^ link.fingerprint;
-  return f.signature ^ link.fingerprint;
-}
-int32_t src_chunk(const Lane &lane, const BoundStep &s) {
-  return walk(s.src_first, s.stride, s.modulus, lane.iter);
-}
-int32_t dst_chunk(const Lane &lane, const BoundStep &s) {
-  return walk(s.dst_first, s.stride, s.modulus, lane.iter);
-}
 
 tutti_copy_fn copy_fn(tutti_kernel k) {
   return reinterpret_cast<tutti_copy_fn>(k);
@@ -112,11 +100,6 @@ void send_to_all(const Lane &lane, const BoundStep &s, const Frame &f, const uin
     ring_publish(w, slot, signature_of(lane, f, s.send[k], buf, chunk));
   }
 }
-bool can_send_to_all(const BoundStep &s) {
-  for (uint32_t k = 0; k < s.cold->step.send_count; k++)
-    if (!ring_can_send(*s.send[k].ring)) return false;
-  return true;
-}
 
 // Relays a message; with Store it also stays here.
 template <bool Store> int recv_send(Lane &lane, const BoundStep &s, Frame &f) {
@@ -156,25 +139,15 @@ int recv_forward_n(Lane &lane, const BoundStep &s, Frame &f) {
   return 1;
 }
 
-// Fan-out of the local operand; with Store it also goes to dst, unless it lies there already.
 template <bool Store> int send_n(Lane &lane, const BoundStep &s, Frame &f) {
-  const int32_t chunk = src_chunk(lane, s);
-  const Piece a = piece_of(lane, f, s.src_buf, chunk);
-  if (a.bytes <= 0) return 1;
-  if (!can_send_to_all(s)) return 0;
-  const auto bytes = static_cast<uint64_t>(a.bytes);
-  send_to_all(lane, s, f, a.at, bytes, s.src_buf, chunk);
-  if constexpr (Store) {
-    const Piece d = piece_of(lane, f, s.dst_buf, dst_chunk(lane, s));
-    if (d.at != a.at) s.cold->copy_out(d.at, a.at, bytes);
-  }
-  return 1;
+  return fan_out<Store>(lane, s, f, [&](const uint8_t *at, uint64_t bytes, int32_t chunk) {
+    send_to_all(lane, s, f, at, bytes, s.src_buf, chunk);
+  });
 }
 
 // Fan-in in rank order, result to memory (without Store: temporary) and to the send links. lane.done = links known to be ready.
 template <bool Store> int reduce_n(Lane &lane, const BoundStep &s, Frame &f) {
-  const tutti_step &step = s.cold->step;
-  const bool with_src = step.ops & TUTTI_STEP_SRC;
+  const bool with_src = s.cold->step.ops & TUTTI_STEP_SRC;
   const uint32_t buf = with_src ? s.src_buf : s.dst_buf;
   const int32_t chunk = with_src ? src_chunk(lane, s) : dst_chunk(lane, s);
   const Piece a = piece_of(lane, f, buf, chunk);
@@ -190,15 +163,10 @@ template <bool Store> int reduce_n(Lane &lane, const BoundStep &s, Frame &f) {
   if (!can_send_to_all(s)) return 0;
   lane.done = 0;
   const auto bytes = static_cast<uint64_t>(a.bytes);
-  const void **const operand = f.operands;
-  uint32_t n = 0;
-  for (uint32_t k = 0; k < s.recv_count; k++) {
-    if (with_src && step.src_pos == k) operand[n++] = a.at;
-    operand[n++] = slot_at(*s.recv[k].ring) + payload_offset(bytes);
-  }
-  if (with_src && step.src_pos >= s.recv_count) operand[n++] = a.at;
+  const uint32_t n = list_operands(s, f, with_src ? a.at : nullptr,
+                                   [&](uint32_t k) { return slot_at(*s.recv[k].ring) + payload_offset(bytes); });
   uint8_t *const dst = Store ? piece_of(lane, f, s.dst_buf, dst_chunk(lane, s)).at : lane.tmp;
-  reduce_n_fn(s.kernel)(dst, operand, n, bytes);
+  reduce_n_fn(s.kernel)(dst, f.operands, n, bytes);
   send_to_all(lane, s, f, dst, bytes, buf, chunk);
   for (uint32_t k = 0; k < s.recv_count; k++) ring_consume(*s.recv[k].ring);
   return 1;

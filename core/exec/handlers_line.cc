@@ -1,21 +1,11 @@
 // Handlers of IN_DATA protocols over rings in memory: every line carries the word, kernels resume where data was missing.
-#include "exec/bound.h"
+#include "exec/handlers.h"
 
 namespace tutti {
 namespace {
 
-int32_t src_chunk(const Lane &lane, const BoundStep &s) {
-  return walk(s.src_first, s.stride, s.modulus, lane.iter);
-}
-int32_t dst_chunk(const Lane &lane, const BoundStep &s) {
-  return walk(s.dst_first, s.stride, s.modulus, lane.iter);
-}
-
 uint64_t word_of(const Lane &lane, const Frame &f, const BoundLink &link, uint32_t buf, int32_t chunk) {
-  uint32_t sig = f.signature ^ link.fingerprint;
-  if (f.keyed) [[unlikely]]
-    sig ^= keyed_signature(lane, f, buf, chunk, 1);
-  return slot_word(link.ring->seq + 1, sig);
+  return slot_word(link.ring->seq + 1, signature_of(lane, f, link, buf, chunk));
 }
 
 // Nothing came: it may be because the peer runs another operation.
@@ -44,11 +34,6 @@ int send(Lane &lane, const BoundStep &s, Frame &f) {
   return 1;
 }
 
-bool can_send_to_all(const BoundStep &s) {
-  for (uint32_t k = 0; k < s.cold->step.send_count; k++)
-    if (!ring_can_send(*s.send[k].ring)) return false;
-  return true;
-}
 // Bytes [from, to) of the message at `at` to every send link of the step; `from` is where a line starts. The last part
 // publishes.
 void send_part(const Lane &lane, const BoundStep &s, const Frame &f, const uint8_t *at, uint64_t from, uint64_t to, bool last,
@@ -62,19 +47,10 @@ void send_part(const Lane &lane, const BoundStep &s, const Frame &f, const uint8
   }
 }
 
-// Fan-out of the local operand; with Store it also goes to dst, unless it lies there already.
 template <bool Store> int send_n(Lane &lane, const BoundStep &s, Frame &f) {
-  const int32_t chunk = src_chunk(lane, s);
-  const Piece a = piece_of(lane, f, s.src_buf, chunk);
-  if (a.bytes <= 0) return 1;
-  if (!can_send_to_all(s)) return 0;
-  const auto bytes = static_cast<uint64_t>(a.bytes);
-  send_part(lane, s, f, a.at, 0, bytes, true, s.src_buf, chunk);
-  if constexpr (Store) {
-    const Piece d = piece_of(lane, f, s.dst_buf, dst_chunk(lane, s));
-    if (d.at != a.at) s.cold->copy_out(d.at, a.at, bytes);
-  }
-  return 1;
+  return fan_out<Store>(lane, s, f, [&](const uint8_t *at, uint64_t bytes, int32_t chunk) {
+    send_part(lane, s, f, at, 0, bytes, true, s.src_buf, chunk);
+  });
 }
 
 int recv(Lane &lane, const BoundStep &s, Frame &f) {
@@ -143,8 +119,7 @@ template <bool Store> int recv_send(Lane &lane, const BoundStep &s, Frame &f) {
 // Fan-in in rank order, result to memory (with Store) and to the send links. Operands become plain memory first, so that 16-bit
 // floats are rounded once, as under every other protocol. lane.phase = links done, lane.done = bytes of the present one.
 template <bool Store> int reduce_n(Lane &lane, const BoundStep &s, Frame &f) {
-  const tutti_step &step = s.cold->step;
-  const bool with_src = step.ops & TUTTI_STEP_SRC;
+  const bool with_src = s.cold->step.ops & TUTTI_STEP_SRC;
   const uint32_t buf = with_src ? s.src_buf : s.dst_buf;
   const int32_t chunk = with_src ? src_chunk(lane, s) : dst_chunk(lane, s);
   const Piece a = piece_of(lane, f, buf, chunk);
@@ -160,15 +135,9 @@ template <bool Store> int reduce_n(Lane &lane, const BoundStep &s, Frame &f) {
   }
   if (!can_send_to_all(s)) return 0;
   lane.phase = 0;
-  const void **const operand = f.operands;
-  uint32_t n = 0;
-  for (uint32_t k = 0; k < s.recv_count; k++) {
-    if (with_src && step.src_pos == k) operand[n++] = a.at;
-    operand[n++] = tmp(1 + k);
-  }
-  if (with_src && step.src_pos >= s.recv_count) operand[n++] = a.at;
+  const uint32_t n = list_operands(s, f, with_src ? a.at : nullptr, [&](uint32_t k) { return tmp(1 + k); });
   uint8_t *const dst = Store ? piece_of(lane, f, s.dst_buf, dst_chunk(lane, s)).at : tmp(0);
-  reinterpret_cast<tutti_reduce_n_fn>(s.kernel)(dst, operand, n, bytes);
+  reinterpret_cast<tutti_reduce_n_fn>(s.kernel)(dst, f.operands, n, bytes);
   send_part(lane, s, f, dst, 0, bytes, true, buf, chunk);
   for (uint32_t k = 0; k < s.recv_count; k++) ring_consume(*s.recv[k].ring);
   return 1;

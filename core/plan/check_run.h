@@ -1,8 +1,7 @@
 // tutti/core/plan/check_run.h: runs all ranks of a plan on symbolic values. One run decides for every timing, depth and number
 // of slices, because of what a lane may wait for:
 //  - Every FIFO has one reader and one writer, and lanes that share a chunk are ordered: what one lane can do next no other
-//  lane
-//    can take away, and every order of events leads to the same end.
+//    lane can take away, and every order of events leads to the same end.
 //  - Each condition says "that lane has come as far as X". More depth or window moves X back, never forth: whatever ends at the
 //    least depth and window ends at any greater, as does an engine that frees a slot or takes a message earlier than at the end
 //    of a step. So min_depth and window 1 are proof for all.

@@ -10,6 +10,8 @@
 #include "plan/check.h"
 #include "plan/refs.h"
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <numeric>
 
@@ -18,6 +20,7 @@ namespace {
 
 constexpr uint32_t kMaxStages = 8; // a link's conn is conn * kMaxStages + stage, the same on both ends
 constexpr uint64_t kMaxUnits = 1u << 20;
+constexpr uint32_t kMaxNesting = 4; // compositions inside compositions: one that has itself for a stage would never end
 using Units = std::vector<uint32_t>;
 
 // A chunk region of the composed plan: chunk c of the stage's buffer begins at base + c * factor.
@@ -53,16 +56,36 @@ public:
     TUTTI_TRY(count_units());
     TUTTI_TRY(check_result());
     TUTTI_TRY(lay_out_scratch());
-    for (size_t i = 0; i < own_.size(); i++) translate(i);
+    for (size_t i = 0; i < own_.size(); i++) TUTTI_TRY(translate(i));
     return emit(out);
   }
 
 private:
-  template <class... A> Status misfit(size_t k, fmt::format_string<A...> text, A &&...a) const {
+  // invalid_usage: another algorithm may fit. Everything else: no other one would make it right.
+  Status about(size_t k, Code code, const std::string &text) const {
     const ComposeStage &s = *stages_[k];
-    return fail(Code::invalid_usage, "stage {} ({} by {} among {} ranks): {}", number_[k], coll_name(s.coll),
-                s.algo.table->name, s.members.size(), fmt::format(text, std::forward<A>(a)...))
+    return fail(code, "stage {} ({} by {} among {} ranks): {}", number_[k], coll_name(s.coll), s.algo.table->name,
+                s.members.size(), text)
         .phase("plan");
+  }
+  template <class... A> Status misfit(size_t k, fmt::format_string<A...> text, A &&...a) const {
+    return about(k, Code::invalid_usage, fmt::format(text, std::forward<A>(a)...));
+  }
+  template <class... A> Status malformed(size_t k, fmt::format_string<A...> text, A &&...a) const {
+    return about(k, Code::invalid_argument, fmt::format(text, std::forward<A>(a)...));
+  }
+
+  Status check_members(size_t k) const {
+    const ComposeStage &s = *stages_[k];
+    for (int32_t m : s.members)
+      if (m < 0 || m >= q_.nranks) return malformed(k, "member {} is not in 0..{}", m, q_.nranks - 1);
+    std::vector<int32_t> sorted = s.members;
+    std::sort(sorted.begin(), sorted.end());
+    if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
+      return malformed(k, "member {} is listed twice", *twice);
+    if (coll_has_root(s.coll) && (s.root < 0 || static_cast<size_t>(s.root) >= s.members.size()))
+      return malformed(k, "root {} is no position in its members", s.root);
+    return {};
   }
 
   Status check() const {
@@ -77,8 +100,7 @@ private:
     for (size_t k = 0; k < stages_.size(); k++) {
       const ComposeStage &s = *stages_[k];
       if (s.coll == TUTTI_COLL_ALL_TO_ALL || s.coll >= TUTTI_COLL_BARRIER) return misfit(k, "cannot be a stage");
-      for (int32_t m : s.members)
-        if (m < 0 || m >= q_.nranks) return misfit(k, "member {} is not in 0..{}", m, q_.nranks - 1);
+      TUTTI_TRY(check_members(k));
       if (coll_reduces(s.coll) && !coll_reduces(q_.coll)) return misfit(k, "reduces, but {} does not", coll_name(q_.coll));
       if (!coll_reduces(s.coll) || position(s, q_.rank) < 0) continue;
       if (!reduced && k != own_[0])
@@ -119,9 +141,9 @@ private:
     plans_.clear();
     for (size_t k = 0; k < stages_.size(); k++) {
       const PlanRequest r = stage_request(*stages_[k], channels);
-      if (Status s = algo_supports(stages_[k]->algo, r); !s.ok()) return misfit(k, "{}", s.error().message);
+      if (Status s = algo_supports(stages_[k]->algo, r); !s.ok()) return about(k, s.error().code, s.error().message);
       auto plan = build_plan(stages_[k]->algo, r);
-      if (!plan.ok()) return misfit(k, "{}", plan.status().error().message);
+      if (!plan.ok()) return about(k, plan.status().error().code, plan.status().error().message);
       plans_.push_back(std::move(*plan));
     }
     return {};
@@ -132,13 +154,14 @@ private:
     uint64_t num = coll_in_blocks(q_.coll, static_cast<uint32_t>(q_.nranks)), den = 1, k_all = 1;
     for (size_t k = 0; k < stages_.size(); k++) {
       const uint64_t chunks = plans_[k]->in_chunks, m = stages_[k]->members.size();
-      k_all = std::lcm(k_all, chunks * den / std::gcd(chunks * den, num));
-      if (k_all > kMaxUnits) return misfit(k, "needs more than {} chunks", kMaxUnits);
+      const uint64_t k_stage = chunks * den / std::gcd(chunks * den, num);
+      if (k_stage <= kMaxUnits) k_all = std::lcm(k_all, k_stage);
+      if (std::max(k_stage, k_all) > kMaxUnits) return misfit(k, "needs more than {} chunks", kMaxUnits);
       num *= coll_out_blocks(stages_[k]->coll, static_cast<uint32_t>(m));
       den *= coll_in_blocks(stages_[k]->coll, static_cast<uint32_t>(m));
       const uint64_t g = std::gcd(num, den);
       num /= g, den /= g;
-      if (num > kMaxUnits) return misfit(k, "leaves more than {} blocks", kMaxUnits);
+      if (std::max(num, den) > kMaxUnits) return misfit(k, "leaves more than {} blocks or parts of one", kMaxUnits);
     }
     pieces_ = static_cast<uint32_t>(k_all);
     if (pieces_ * uint64_t{coll_in_blocks(q_.coll, static_cast<uint32_t>(q_.nranks))} > kMaxUnits)
@@ -169,7 +192,7 @@ private:
     return units_[key] = std::move(u);
   }
 
-  // What stage k cuts into its IN chunks: where there is only one IN, that one.
+  // What stage k, of which `rank` is a member in its own view, cuts into its IN chunks: where there is only one IN, that one.
   const Units &input(size_t k, int rank) {
     const ComposeStage &s = *stages_[k];
     if (s.coll != TUTTI_COLL_BROADCAST && s.coll != TUTTI_COLL_SCATTER) return before(k, rank);
@@ -281,16 +304,16 @@ private:
   };
 
   // i: the number of the stage among those of this rank.
-  tutti_ref map_ref(size_t i, uint32_t group, const tutti_ref &r, uint32_t iter, bool keep_modulus) {
+  Status map_ref(size_t i, uint32_t group, const tutti_ref &r, uint32_t iter, bool keep_modulus, tutti_ref *m) {
     const Region to = region(i, group, r.buf);
-    const uint32_t f = factor_[own_[i]];
-    tutti_ref m = r;
-    m.buf = static_cast<uint16_t>(to.buf);
-    m.count = static_cast<uint16_t>(r.count * f);
-    m.first = static_cast<int32_t>(to.base + static_cast<uint32_t>(ref_first(r, iter)) * f);
-    m.stride = r.stride * static_cast<int32_t>(f);
-    m.modulus = keep_modulus ? r.modulus * f : 0;
-    return m;
+    const int64_t f = factor_[own_[i]], count = r.count * f, first = to.base + ref_first(r, iter) * f, stride = r.stride * f,
+                  modulus = keep_modulus ? r.modulus * f : 0;
+    if (count > UINT16_MAX) return misfit(own_[i], "needs messages of {} chunks, of at most {}", count, UINT16_MAX);
+    if (std::max({first, std::abs(stride), modulus}) > INT32_MAX)
+      return misfit(own_[i], "has chunk numbers that are too large when a chunk is cut into {}", f);
+    *m = {static_cast<uint16_t>(to.buf), static_cast<uint16_t>(count), static_cast<int32_t>(first),
+          static_cast<int32_t>(stride), static_cast<uint32_t>(modulus)};
+    return {};
   }
 
   // Iterations from `iter` on for which the chunk moves on by `stride` without wrapping.
@@ -300,17 +323,19 @@ private:
     return n;
   }
 
-  void translate(size_t i) {
+  Status translate(size_t i) {
     const size_t k = own_[i];
     const Plan &p = *plans_[k];
     const auto first_lane = static_cast<uint32_t>(lanes_.size());
     for (const PlanLane &lane : p.lanes) {
-      OutLane out{lane.group, rename(k, lane.recv), rename(k, lane.send), {}, {}, {}};
+      OutLane out{lane.group, lane.recv, lane.send, {}, {}, {}};
+      TUTTI_TRY(rename(k, out.recv));
+      TUTTI_TRY(rename(k, out.send));
       for (const tutti_step &s : lane.steps) {
         std::vector<tutti_dep> deps;
         for (uint32_t d = 0; d < s.dep_count; d++)
           deps.push_back({first_lane + p.deps[s.dep_first + d].lane, p.deps[s.dep_first + d].step});
-        add_step(i, lane.group, s, std::move(deps), &out);
+        TUTTI_TRY(add_step(i, lane.group, s, std::move(deps), &out));
       }
       lanes_.push_back(std::move(out));
     }
@@ -322,14 +347,17 @@ private:
     stage_lane_.push_back(first_lane);
     if (i > 0) follow(i);
     if (i > 0 && i + 1 == own_.size() && (q_.flags & TUTTI_REQ_IN_PLACE)) follow_reads_of_in(first_lane);
+    return {};
   }
 
-  std::vector<tutti_link> rename(size_t k, std::vector<tutti_link> links) const {
+  Status rename(size_t k, std::vector<tutti_link> &links) const {
     for (tutti_link &l : links) {
+      const uint32_t conn = l.conn * kMaxStages + number_[k];
+      if (conn >= kP2pConn) return misfit(k, "numbers its links up to {}, of at most {}", l.conn, kP2pConn / kMaxStages - 1);
       l.peer = stages_[k]->members[static_cast<size_t>(l.peer)];
-      l.conn = static_cast<uint16_t>(l.conn * kMaxStages + number_[k]);
+      l.conn = static_cast<uint16_t>(conn);
     }
-    return links;
+    return {};
   }
 
   // Pre-operation only in this rank's first reduction, post-operation only in the last of all.
@@ -343,7 +371,7 @@ private:
     return ops;
   }
 
-  void add_step(size_t stage, uint32_t group, const tutti_step &s, std::vector<tutti_dep> deps, OutLane *out) {
+  Status add_step(size_t stage, uint32_t group, const tutti_step &s, std::vector<tutti_dep> deps, OutLane *out) {
     const auto at_origin = [&](const tutti_ref &r) { return r.count == 0 || region(stage, group, r.buf).base == 0; };
     const bool whole = (s.src.modulus == 0 || at_origin(s.src)) && (s.dst.modulus == 0 || at_origin(s.dst));
     for (uint32_t i = 0; i < s.repeat;) {
@@ -356,8 +384,8 @@ private:
       tutti_step t = s;
       t.ops = ops_of(stage, s.ops);
       t.repeat = n;
-      if (s.src.count) t.src = map_ref(stage, group, s.src, i, whole);
-      if (s.dst.count) t.dst = map_ref(stage, group, s.dst, i, whole);
+      if (s.src.count) TUTTI_TRY(map_ref(stage, group, s.src, i, whole, &t.src));
+      if (s.dst.count) TUTTI_TRY(map_ref(stage, group, s.dst, i, whole, &t.dst));
       if (s.recv_count) t.recv_first = static_cast<uint16_t>(s.recv_first + static_cast<int>(i) * s.link_stride);
       if (s.send_count) t.send_first = static_cast<uint16_t>(s.send_first + static_cast<int>(i) * s.link_stride);
       t.dep_first = 0;
@@ -367,6 +395,7 @@ private:
       i += n;
     }
     out->last.push_back(static_cast<uint32_t>(out->steps.size() - 1));
+    return {};
   }
 
   template <class Fn> static void each_chunk(const tutti_step &s, const tutti_ref &r, Fn fn) {
@@ -426,6 +455,10 @@ private:
     shape.groups = plans_[0]->groups;
     shape.lanes = static_cast<uint32_t>(lanes_.size());
     for (const auto &p : plans_) shape.min_depth = std::max(shape.min_depth, p->min_depth);
+    for (const OutLane &lane : lanes_)
+      for (const auto &deps : lane.deps)
+        if (deps.size() > UINT16_MAX)
+          return fail(Code::invalid_usage, "a step with {} deps, of at most {}", deps.size(), UINT16_MAX);
     const auto refused = [](tutti_status) { return fail(Code::internal, "the plan builder refused the composed plan"); };
     if (const tutti_status s = out->begin(out->impl, &shape); s != TUTTI_OK) return refused(s);
     for (const OutLane &lane : lanes_) {
@@ -456,27 +489,92 @@ private:
   std::vector<uint32_t> stage_lane_; // by own stage: its first lane
 };
 
+template <class... A> Status bad_call(fmt::format_string<A...> text, A &&...a) {
+  return fail(Code::invalid_argument, "compose(): {}", fmt::format(text, std::forward<A>(a)...)).phase("plan");
+}
+
+// The request of a plugin, which may have changed what it was given: nothing in it is followed before it was looked at.
+Result<PlanRequest> read_request(const tutti_algo_request &given) {
+  tutti_algo_request q{};
+  std::memcpy(&q, &given, std::min<size_t>(given.struct_size, sizeof q));
+  if (q.nranks < 2 || q.channels == 0) return bad_call("a request of {} ranks and {} channels", q.nranks, q.channels);
+  if (q.coll > TUTTI_COLL_BARRIER || q.rank < 0 || q.rank >= q.nranks)
+    return bad_call("collective {} of rank {}, of {} ranks", q.coll, q.rank, q.nranks);
+  if (coll_has_root(q.coll) ? q.root < 0 || q.root >= q.nranks : q.root != -1)
+    return bad_call("root {} for {} of {} ranks", q.root, coll_name(q.coll), q.nranks);
+  if (!q.node_of_rank || !q.channel) return bad_call("a request without {}", q.channel ? "nodes" : "channels");
+  if (q.channel_stride < sizeof(tutti_channel) || q.channel_stride % alignof(tutti_channel) != 0)
+    return bad_call("channels {} bytes apart, of {} bytes", q.channel_stride, sizeof(tutti_channel));
+  for (int32_t r = 0; r < q.nranks; r++)
+    if (q.node_of_rank[r] < 0 || static_cast<uint32_t>(q.node_of_rank[r]) >= q.node_count)
+      return bad_call("node {} of rank {}, of {} nodes", q.node_of_rank[r], r, q.node_count);
+  for (uint32_t i = 0; i < q.channels; i++) {
+    tutti_channel c;
+    std::memcpy(&c, reinterpret_cast<const char *>(q.channel) + size_t{q.channel_stride} * i, sizeof c);
+    if (!c.order || (c.tree_nchildren != 0 && !c.tree_children)) return bad_call("channel {} has no order or no children", i);
+  }
+  return copy_request(q);
+}
+
+Result<std::vector<ComposeStage>> read_stages(const tutti_stage *stages, uint32_t nstages, uint32_t stride, int nranks) {
+  if (nstages > kMaxStages) return bad_call("{} stages, of at most {}", nstages, kMaxStages);
+  if (nstages > 0 && (!stages || stride < sizeof(tutti_stage)))
+    return bad_call("stages {} bytes apart, of {} bytes", stages ? stride : 0, sizeof(tutti_stage));
+  TUTTI_ASSIGN(registry, Registry::process());
+  std::vector<ComposeStage> list;
+  for (uint32_t i = 0; i < nstages; i++) {
+    tutti_stage s;
+    std::memcpy(&s, reinterpret_cast<const char *>(stages) + size_t{stride} * i, sizeof s);
+    if (!s.algo || !s.members || s.nmembers < 1 || s.nmembers > nranks || s.reserved0 != 0)
+      return bad_call("stage {}: algorithm {}, {} members{} of {} ranks, reserved field {}", i, s.algo ? s.algo : "NULL",
+                      s.nmembers, s.members ? "" : " (NULL)", nranks, s.reserved0);
+    const auto algo = registry->named<tutti_algo_v1>(TUTTI_ALGO, s.algo);
+    if (!algo.ok()) return bad_call("stage {}: {}", i, algo.status().error().message);
+    list.push_back({*algo, {s.members, s.members + s.nmembers}, s.root, s.coll});
+  }
+  return list;
+}
+
+thread_local uint32_t t_nesting = 0; // compositions that this thread is in
+
+Status compose_call(const tutti_algo_request *req, const tutti_stage *stages, uint32_t nstages, uint32_t stride,
+                    const tutti_plan_builder *out) {
+  if (!req || !out) return bad_call("{} is NULL", req ? "the builder" : "the request");
+  if (t_nesting >= kMaxNesting)
+    return fail(Code::invalid_usage, "more than {} compositions inside one another: does one have itself for a stage?",
+                kMaxNesting)
+        .phase("plan");
+  TUTTI_ASSIGN(request, read_request(*req));
+  TUTTI_ASSIGN(list, read_stages(stages, nstages, stride, request.nranks));
+  struct Nesting {
+    Nesting() { t_nesting++; }
+    ~Nesting() { t_nesting--; }
+  } nesting;
+  return compose(request, list, out);
+}
+
 tutti_status c_compose(const tutti_host *host, const tutti_algo_request *req, const tutti_stage *stages, uint32_t nstages,
                        uint32_t stage_stride, const tutti_plan_builder *out) noexcept {
-  const auto refuse = [host](const Status &s, tutti_status code) {
+  if (!host) return TUTTI_ERR_INVALID;
+  const auto refuse = [host](tutti_status code, const char *why) {
     const auto *diag = static_cast<const tutti_host_diag_v1 *>(host->get_iface(host, TUTTI_HOST_DIAG));
-    if (diag) diag->set_error(host, code, s.error().message.c_str());
+    if (diag) diag->set_error(host, code, why);
     return code;
   };
   try {
-    const auto registry = Registry::process();
-    if (!registry.ok()) return refuse(registry.status(), TUTTI_ERR_INTERNAL);
-    std::vector<ComposeStage> list;
-    for (uint32_t i = 0; i < nstages; i++) {
-      const auto &s = *reinterpret_cast<const tutti_stage *>(reinterpret_cast<const char *>(stages) + size_t{stage_stride} * i);
-      const auto algo = (*registry)->named<tutti_algo_v1>(TUTTI_ALGO, s.algo);
-      if (!algo.ok()) return refuse(algo.status(), TUTTI_ERR_UNSUPPORTED);
-      list.push_back({*algo, {s.members, s.members + s.nmembers}, s.root, s.coll});
-    }
-    const Status s = compose(copy_request(*req), list, out);
-    return s.ok() ? TUTTI_OK : refuse(s, TUTTI_ERR_UNSUPPORTED);
+    const Status s = compose_call(req, stages, nstages, stage_stride, out);
+    if (s.ok()) return TUTTI_OK;
+    const Code code = s.error().code;
+    return refuse(code == Code::invalid_usage      ? TUTTI_ERR_UNSUPPORTED
+                  : code == Code::invalid_argument ? TUTTI_ERR_INVALID
+                                                   : TUTTI_ERR_INTERNAL,
+                  s.error().message.c_str());
   } catch (const std::bad_alloc &) {
     return TUTTI_ERR_NO_MEMORY;
+  } catch (const std::exception &e) {
+    return refuse(TUTTI_ERR_INTERNAL, e.what());
+  } catch (...) {
+    return refuse(TUTTI_ERR_INTERNAL, "unknown exception");
   }
 }
 

@@ -188,6 +188,7 @@ private:
       }
       if (i > 0) arithmetic_.reduce(v.data(), operands[i].data(), want);
     }
+    if (operands.size() > 1 && arithmetic_.round) arithmetic_.round(v.data(), want);
     if (s.ops & TUTTI_STEP_POSTOP && arithmetic_.postop) arithmetic_.postop(v.data(), want);
     if (s.ops & TUTTI_STEP_STORE) store(l, s, v);
     for (int i = 0; i < s.send_count; i++)

@@ -15,9 +15,10 @@ struct RankBuffers {
   BufferShape in_shape, out_shape;
 };
 
-// The operation. Pre- and post-operation may be empty.
+// The operation. All but `reduce` may be empty.
 struct Arithmetic {
   std::function<void(uint8_t *acc, const uint8_t *operand, uint64_t bytes)> reduce; // acc = acc (+) operand
+  std::function<void(uint8_t *acc, uint64_t bytes)> round; // once at the end of a step that reduces, as 16-bit types are
   std::function<void(int rank, uint8_t *data, uint64_t bytes)> preop;
   std::function<void(uint8_t *data, uint64_t bytes)> postop;
 };

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <deque>
 #include <queue>
+#include <tuple>
 
 namespace tutti {
 namespace {
 
-constexpr size_t kMaxRuns = size_t{1} << 24; // about 1 GiB
 constexpr uint32_t kUnlimited = ~0u;
 
 class Simulator {
@@ -19,7 +19,7 @@ public:
     const uint32_t blocks = std::max(coll_in_blocks(p.request.coll, n), coll_out_blocks(p.request.coll, n));
     block_ = o_.bytes / blocks;
     slice_ = o_.slice ? o_.slice : std::max<uint64_t>(block_, 1);
-    slices_ = static_cast<uint32_t>(std::max<uint64_t>((chunk(p, 0, TUTTI_BUF_IN, 0).bytes + slice_ - 1) / slice_, 1));
+    slices_ = std::max<uint64_t>((chunk(p, 0, TUTTI_BUF_IN, 0).bytes + slice_ - 1) / slice_, 1);
     depth_ = o_.depth ? o_.depth : p.min_depth;
     window_ = p.window ? p.window : kUnlimited;
     links_.resize(w_.wires.size());
@@ -32,8 +32,11 @@ public:
   }
 
   Result<Simulation> run() {
+    if (slices_ > o_.limit)
+      return fail(Code::invalid_argument, "{} slices are too many to simulate (limit {}): fewer bytes, or longer slices",
+                  slices_, o_.limit);
     for (uint32_t l = 0; l < lanes_.size(); l++) look(l, 0);
-    while (!events_.empty() && out_.runs.size() < kMaxRuns) {
+    while (!events_.empty() && !too_many()) {
       const Event e = events_.top();
       events_.pop();
       if (e.what == What::head)
@@ -43,7 +46,9 @@ public:
       else
         run_ends(e.number, e.time);
     }
-    if (out_.runs.size() >= kMaxRuns) return fail(Code::invalid_argument, "more than {} steps to simulate", kMaxRuns);
+    if (too_many())
+      return fail(Code::invalid_argument, "more than {} steps or messages to simulate: fewer ranks, channels or slices",
+                  o_.limit);
     for (uint32_t l = 0; l < lanes_.size(); l++)
       if (lanes_[l].slice < slices_)
         return fail(Code::invalid_argument, "rank {} lane {} step {} waits for ever", lanes_[l].rank, lanes_[l].lane,
@@ -91,6 +96,7 @@ private:
     }
   };
 
+  bool too_many() const { return std::max(out_.runs.size(), out_.messages.size()) > o_.limit; }
   const Plan &plan_of(uint32_t l) const { return *plans_[lanes_[l].rank]; }
   Span chunk(const Plan &p, uint32_t group, uint32_t buf, uint32_t c) const {
     const tutti_chunk_id id = sizing_chunk(p, buf, c);
@@ -121,7 +127,7 @@ private:
   void look(uint32_t l, double now) {
     Lane &lane = lanes_[l];
     const auto &steps = plan_of(l).lanes[lane.lane].steps;
-    while (!lane.busy && lane.slice < slices_) {
+    while (!lane.busy && lane.slice < slices_ && !too_many()) {
       Cause cause;
       cause.later(lane.free, SimRun::Cause::lane, lane.last);
       if (lane.step == 0 && lane.iter == 0 && !in_window(l, &cause)) return;
@@ -298,7 +304,8 @@ private:
   const Wiring &w_;
   const SimulateOptions o_;
   uint64_t block_ = 0, slice_ = 1;
-  uint32_t slices_ = 1, depth_ = 2, window_ = kUnlimited;
+  uint64_t slices_ = 1; // at most o_.limit
+  uint32_t depth_ = 2, window_ = kUnlimited;
   std::vector<Lane> lanes_;
   std::vector<Link> links_;                   // by wire
   std::vector<Port> ports_;                   // by rank: host out, host in, net out, net in

@@ -20,6 +20,7 @@ struct SimulateOptions {
   uint64_t slice = 0; // bytes; 0 = whole chunks
   uint32_t depth = 0; // 0 = the plans' min_depth
   LinkCost host{0.5e-6, 10e9}, net{10e-6, 3e9};
+  uint32_t limit = 1u << 24; // of steps, and of messages: about 1 GiB
 };
 
 // A message on a link. `from`, `to`: numbers in Simulation::runs.
@@ -50,8 +51,10 @@ struct Simulation {
   std::vector<SimHop> critical;     // first to last: what determined `seconds`
 };
 
-// An error when the plans do not fit together, wait for each other for ever, or need more events than fit in memory.
+// An error when the plans do not fit together, wait for each other for ever, or need more steps or messages than the limit.
 Result<Simulation> simulate(Plans plans, const SimulateOptions &options);
+
+constexpr uint32_t kMostDrawn = 4000; // steps; more is a grey area, and megabytes
 
 // A space-time diagram of a simulation of these plans: ranks and their lanes from top to bottom, time from left to right, steps
 // as boxes, messages as arrows, a colour per chunk. The same bytes for the same input. An error when there is too much to see

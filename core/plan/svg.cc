@@ -9,7 +9,6 @@
 namespace tutti {
 namespace {
 
-constexpr size_t kMaxBoxes = 4000; // more is a grey area, and megabytes
 constexpr double kLeft = 96, kTop = 78, kBox = 22, kLanePitch = 30, kRankGap = 24, kMinWidth = 820, kMaxWidth = 4000;
 constexpr double kLabelBox = 30; // wide enough for "+12"
 constexpr double kSmallestBox = 4;
@@ -165,7 +164,6 @@ private:
   void arrow(size_t at) {
     const SimMessage &m = s_.messages[at];
     const SimRun &from = s_.runs[m.from], &to = s_.runs[m.to];
-    if (m.from == m.to) return; // never taken: the simulation has failed before
     const bool down = to.rank > from.rank;
     const double x1 = x(m.leaves), y1 = lane_y(from.rank, from.lane) + (down ? kBox : 0);
     const double x2 = x(m.arrives), y2 = lane_y(to.rank, to.lane) + (down ? 0 : kBox);
@@ -250,9 +248,9 @@ private:
 Result<std::string> draw_svg(Plans plans, const Simulation &simulation) {
   if (plans.empty() || simulation.runs.empty())
     return fail(Code::invalid_argument, "there is nothing to draw: no step moves a byte");
-  if (simulation.runs.size() > kMaxBoxes)
+  if (simulation.runs.size() > kMostDrawn)
     return fail(Code::invalid_argument, "{} steps are too many to draw (limit {}): fewer ranks, channels or slices",
-                simulation.runs.size(), kMaxBoxes);
+                simulation.runs.size(), kMostDrawn);
   return Drawing(plans, simulation).draw();
 }
 

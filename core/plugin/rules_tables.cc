@@ -175,14 +175,17 @@ void check_proto(const tutti_proto_v1 &t, void *plugin, Findings *f) {
              fmt::format("{}: COUNTER needs line 1, payload 1, atomic store 8, flag offset 56; it has {}, {}, {}, {}", w,
                          t.line_bytes, t.payload_bytes, t.atomic_store_bytes, t.flag_offset),
              "set them so");
-  const bool lines_ok = power_of_two(t.line_bytes) && t.line_bytes >= 16 && t.payload_bytes > 0 &&
-                        t.payload_bytes + 8 <= t.line_bytes && power_of_two(t.atomic_store_bytes) && t.flag_offset % 8 == 0 &&
-                        t.flag_offset + 8 <= t.line_bytes;
+  const bool lines_ok = power_of_two(t.line_bytes) && t.line_bytes >= 16 && t.payload_bytes > 0 && t.payload_bytes % 8 == 0 &&
+                        t.payload_bytes <= t.line_bytes - 8 && power_of_two(t.atomic_store_bytes) &&
+                        t.atomic_store_bytes >= 8 && t.atomic_store_bytes <= t.line_bytes && t.flag_offset % 8 == 0 &&
+                        t.flag_offset <= t.line_bytes - 8;
   if (t.signal == TUTTI_SIGNAL_IN_DATA && !lines_ok)
-    f->fatal("P-PROTO-02",
-             fmt::format("{}: line {}, payload {}, atomic store {}, flag offset {} do not fit together", w, t.line_bytes,
-                         t.payload_bytes, t.atomic_store_bytes, t.flag_offset),
-             "payload and an 8-byte aligned flag must fit in a line");
+    f->fatal(
+        "P-PROTO-02",
+        fmt::format("{}: line {}, payload {}, atomic store {}, flag offset {} do not fit together", w, t.line_bytes,
+                    t.payload_bytes, t.atomic_store_bytes, t.flag_offset),
+        "a line is a power of two from 16 on and holds the payload, a multiple of 8, and an 8-byte aligned flag; the atomic "
+        "store is a power of two from 8 to the line");
   if (!t.kernel) return;
   for (const tutti_form form : {TUTTI_FORM_ENCODE, TUTTI_FORM_DECODE})
     if (!t.kernel(plugin, form, TUTTI_DT_UINT8, TUTTI_RED_SUM, 0))

@@ -4,6 +4,7 @@
 #include "tools/cli.h"
 #include "tools/help.h"
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -18,7 +19,9 @@ std::string pair_of_numbers(const std::string &text, double unit, double LinkCos
   char rest = 0;
   const int n = std::sscanf(text.c_str(), "%lf,%lf%c", &host, &net, &rest);
   const bool one = n == 1 && text.find(',') == text.npos;
-  if ((!one && n != 2) || host < 0 || net < 0) return "\"" + text + "\" is not a number, or two with a comma between";
+  const bool finite = std::isfinite(host) && std::isfinite(net);
+  if ((!one && n != 2) || !finite || host < 0 || net < 0)
+    return "\"" + text + "\" is not a number, or two with a comma between";
   if (one) net = host;
   if (field == &LinkCost::beta && (host <= 0 || net <= 0)) return "bandwidth is above 0";
   to->host.*field = host * unit;

@@ -3,6 +3,7 @@
 #include "base/types.h"
 #include "comm/startup.h"
 #include "plan/check.h"
+#include "plan/chunks.h"
 #include "plan/refs.h"
 #include "tools/cli.h"
 #include "tools/help.h"
@@ -13,6 +14,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fmt/format.h>
+#include <new>
 #include <numeric>
 
 namespace tutti::tools {
@@ -77,17 +79,31 @@ Result<PlanSet> plans_of(const Iface<tutti_algo_v1> &algo, const Options &o, tut
   return plans;
 }
 
+// Whether the core would cut the chunks of these plans into slices of that size, and so ask for the plan for many of them.
+bool in_slices(const Plan &p, const SimulateOptions &o) {
+  const auto n = static_cast<uint32_t>(p.request.nranks);
+  const uint32_t ins = coll_in_blocks(p.request.coll, n), blocks = std::max(ins, coll_out_blocks(p.request.coll, n));
+  if (o.slice == 0 || p.request.coll == TUTTI_COLL_BARRIER) return false;
+  return chunk_span({ins, o.bytes / blocks, nullptr, nullptr}, p.pieces(), p.groups, 0, 0).bytes > o.slice;
+}
+
 // The plans that show and simulate are about; an error is a usage error where it has no code of a plugin.
 Result<PlanSet> one_set(const Iface<tutti_algo_v1> &algo, const Options &o, tutti_coll coll) {
   const auto ranks = parse_ranks(o.ranks);
   if (ranks.size() != 1 || ranks[0] < 2) return fail(Code::invalid_argument, "--ranks {}: one number from 2 on", o.ranks);
   if (o.rank >= ranks[0] || o.root < 0 || o.root >= ranks[0])
     return fail(Code::invalid_argument, "rank {}, root {}: not in 0..{}", o.rank, o.root, ranks[0] - 1);
-  return plans_of(algo, o, coll, ranks[0], o.show_in_place);
+  TUTTI_ASSIGN(plans, plans_of(algo, o, coll, ranks[0], o.show_in_place));
+  if (o.many_slices || !in_slices(*plans[0], o.simulate.options)) return plans;
+  Options longer = o;
+  longer.many_slices = true;
+  return plans_of(algo, longer, coll, ranks[0], o.show_in_place);
 }
 
 int write_svg(const PlanSet &plans, const Options &o) {
-  const auto simulation = simulate(plans, o.simulate.options);
+  SimulateOptions drawn = o.simulate.options;
+  drawn.limit = kMostDrawn;
+  const auto simulation = simulate(plans, drawn);
   if (!simulation.ok()) return failed(simulation.status());
   const auto svg = draw_svg(plans, *simulation);
   if (!svg.ok()) return failed(svg.status());
@@ -125,6 +141,10 @@ struct Totals {
   int checked = 0, wrong = 0, finding = 0;
 };
 
+std::string head_text(tutti_coll coll, size_t ranks, bool in_place) {
+  return fmt::format("{:<14} {:>4} ranks{}", coll_name(coll), ranks, in_place ? "  in place" : "");
+}
+
 // One line, and one more per finding.
 void check_one(const PlanSet &plans, const Options &o, bool in_place, Totals *t) {
   const Plan &p = *plans[0];
@@ -141,8 +161,7 @@ void check_one(const PlanSet &plans, const Options &o, bool in_place, Totals *t)
   for (const auto &plan : plans)
     for (const PlanLane &lane : plan->lanes) steps = std::max(steps, lane.steps.size());
   t->checked++;
-  const std::string head =
-      fmt::format("{:<14} {:>4} ranks{}", coll_name(p.request.coll), plans.size(), in_place ? "  in place" : "");
+  const std::string head = head_text(p.request.coll, plans.size(), in_place);
   if (findings.empty())
     return print(fmt::format("{:<31} right {:>5} rounds {:>7.3f} bytes/byte {:>4} steps/lane {:>8} moves  {:<9} {:>8.1f} ms\n",
                              head, stats.rounds, stats.bytes_per_byte, steps, stats.moves, order_text(stats.order), ms));
@@ -151,17 +170,38 @@ void check_one(const PlanSet &plans, const Options &o, bool in_place, Totals *t)
   for (const PlanFinding &f : findings) print(fmt::format("  {:>3}. {}: {}\n", ++t->finding, f.rule, f.text));
 }
 
-// All sizes and forms of one collective; stops at the first size that the algorithm does not offer.
-Status check_sizes(const Iface<tutti_algo_v1> &algo, const Options &o, tutti_coll coll, const std::vector<int> &ranks,
-                   Totals *t) {
+// "2, 3, 5 and 12 more".
+std::string sizes_text(const std::vector<int> &sizes) {
+  constexpr size_t kShown = 8;
+  std::string text = fmt::format("{}", fmt::join(sizes.begin(), sizes.begin() + std::min(sizes.size(), kShown), ", "));
+  if (sizes.size() > kShown) text += fmt::format(" and {} more", sizes.size() - kShown);
+  return text;
+}
+
+// All sizes and forms of one collective. What the algorithm says not to support is not offered; every other error is wrong.
+void check_sizes(const Iface<tutti_algo_v1> &algo, const Options &o, tutti_coll coll, const std::vector<int> &ranks,
+                 Totals *t) {
+  std::vector<int> not_offered;
+  std::string why; // of the first of them
   for (const int n : ranks)
     for (const bool in_place : {false, true}) {
       if (n == 1) continue; // one rank copies: there is no plan
       if (in_place ? o.in_place == "no" || !has_in_place_form(coll) : o.in_place == "yes") continue;
-      TUTTI_ASSIGN(plans, plans_of(algo, o, coll, n, in_place));
-      check_one(plans, o, in_place, t);
+      const auto plans = plans_of(algo, o, coll, n, in_place);
+      if (plans.ok()) {
+        check_one(*plans, o, in_place, t);
+      } else if (plans.status().error().code == Code::invalid_usage) { // UNSUPPORTED
+        if (not_offered.empty()) why = plans.status().error().message;
+        if (not_offered.empty() || not_offered.back() != n) not_offered.push_back(n);
+      } else {
+        t->checked++;
+        t->wrong++;
+        print(fmt::format("{:<31} WRONG no plan\n  {:>3}. {}\n", head_text(coll, n, in_place), ++t->finding,
+                          plans.status().error().message));
+      }
     }
-  return {};
+  if (!not_offered.empty())
+    print(fmt::format("{:<14} not offered with {} ranks\n  {}\n", coll_name(coll), sizes_text(not_offered), why));
 }
 
 int check(const Iface<tutti_algo_v1> &algo, const Options &o, const std::vector<tutti_coll> &colls) {
@@ -170,12 +210,9 @@ int check(const Iface<tutti_algo_v1> &algo, const Options &o, const std::vector<
   const int fewest = std::max(2, *std::min_element(ranks.begin(), ranks.end()));
   if (o.root < 0 || o.root >= fewest) return usage_error(fmt::format("--root {}: not in 0..{}", o.root, fewest - 1));
   Totals t;
-  for (tutti_coll coll : colls)
-    if (const Status s = check_sizes(algo, o, coll, ranks, &t); !s.ok()) {
-      if (colls.size() == 1) return failed(s);
-      print(fmt::format("{:<14} not offered\n  {}\n", coll_name(coll), s.error().message));
-    }
+  for (tutti_coll coll : colls) check_sizes(algo, o, coll, ranks, &t);
   print(fmt::format("{}: {} checked, {} wrong\n", algo.table->name, t.checked, t.wrong));
+  if (t.checked == 0) return failed(fail(Code::invalid_usage, "nothing was checked"));
   return t.wrong ? kVerdict : kOk;
 }
 
@@ -215,18 +252,20 @@ void common_options(CLI::App *app, Options *o) {
   app->add_option("--root", o->root, "root of collectives that have one")->capture_default_str();
   app->add_option("--channels", o->channels, "channels of the request")->check(CLI::Range(1, 64))->capture_default_str();
   app->add_option("--per-host", o->per_host, "ranks on each host; 0 = all on one")->check(CLI::Range(0, 1 << 16));
-  app->add_flag("--many-slices", o->many_slices, "the plan for messages longer than a slice");
+  app->add_flag("--many-slices", o->many_slices,
+                "the plan for messages longer than a slice, which shorter slices than chunks imply");
 }
 
 void show_options(CLI::App *app, Options *o) {
   common_options(app, o);
-  app->add_option("--rank", o->rank, "only this rank's");
-  app->add_option("--format", o->format, "text, json or dot")
-      ->check(CLI::IsMember({"text", "json", "dot"}))
-      ->capture_default_str();
+  CLI::Option *rank = app->add_option("--rank", o->rank, "only this rank's");
+  CLI::Option *format = app->add_option("--format", o->format, "text, json or dot")
+                            ->check(CLI::IsMember({"text", "json", "dot"}))
+                            ->capture_default_str();
   app->add_flag("--in-place", o->show_in_place, "the plan for IN and OUT in the same memory");
   app->add_option("--svg", o->svg, "write a space-time diagram of a simulation to FILE (\"-\" = standard output)")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->excludes(rank, format);
   simulate_options(app, "Simulation, for --svg", &o->simulate);
 }
 
@@ -267,8 +306,10 @@ int plan_main(std::span<const std::string> args) {
     return run(o, show_app->parsed() ? Command::show : check_app->parsed() ? Command::check : Command::simulate);
   } catch (const CLI::ParseError &e) {
     return app.exit(e) == 0 ? kOk : kUsage;
+  } catch (const std::bad_alloc &) {
+    return failed(fail(Code::system, "out of memory"));
   } catch (const std::exception &e) {
-    return usage_error(e.what());
+    return failed(fail(Code::internal, "{}", e.what()));
   }
 }
 

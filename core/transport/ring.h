@@ -5,6 +5,7 @@
 #pragma once
 #include "tutti/plugin/proto.h"
 #include <atomic>
+#include <compare>
 #include <cstdint>
 
 namespace tutti {
@@ -24,10 +25,10 @@ struct Geometry {
   uint32_t depth = 0;                         // power of two
   uint32_t line_bytes = 1, payload_bytes = 1; // of the protocol; 1/1 for COUNTER
   uint32_t word_offset = kWordOffset;         // of the word in the slot
-  bool operator==(const Geometry &) const = default;
+  auto operator<=>(const Geometry &) const = default;
   uint64_t stride() const {
     const uint64_t lines = (uint64_t(slot_bytes) + payload_bytes - 1) / payload_bytes;
-    uint64_t bytes = payload_bytes > 1 ? lines * line_bytes : (slot_bytes <= kInlineBytes ? 64 : kSlotHeader + slot_bytes);
+    uint64_t bytes = line_bytes > 1 ? lines * line_bytes : (slot_bytes <= kInlineBytes ? 64 : kSlotHeader + slot_bytes);
     bytes = (bytes + 63) / 64 * 64;
     return bytes >= 4096 ? bytes + 64 : bytes; // slots a multiple of 4 KiB apart would fight for the same cache sets
   }

@@ -114,12 +114,8 @@ std::string Transport::describe(int peer) const {
   return c == LinkClass::net ? net_->describe(peer) : std::string(class_name(c));
 }
 
-Transport::Key Transport::key_of(int peer, uint16_t conn, bool sending, const Geometry &g) {
-  return {peer, conn, sending, g.slot_bytes, g.depth, g.line_bytes, g.payload_bytes};
-}
-
 Result<Ring *> Transport::ring(int peer, uint16_t conn, bool sending, const Geometry &geometry) {
-  const Key key = key_of(peer, conn, sending, geometry);
+  const Key key{peer, conn, sending, geometry};
   {
     std::lock_guard lock(mutex_);
     if (const auto it = rings_.find(key); it != rings_.end()) return &it->second->ring;
@@ -176,7 +172,7 @@ bool Transport::peer_went_elsewhere(const Ring &ring) {
   std::lock_guard lock(mutex_);
   bool other =
       std::any_of(wanted_.begin(), wanted_.end(), [&](const Wanted &w) { return w.peer == mine.peer && w.conn == mine.conn; });
-  const auto from = rings_.lower_bound(Key{mine.peer, mine.conn, false, 0, 0, 0, 0});
+  const auto from = rings_.lower_bound(Key{mine.peer, mine.conn, false, Geometry{0, 0, 0, 0, 0}});
   for (auto it = from; !other && it != rings_.end(); ++it) {
     const RingCold &c = *it->second;
     if (c.peer != mine.peer || c.conn != mine.conn || c.sending) break;
@@ -220,7 +216,7 @@ void Transport::on_message(Message message) {
   RingCold *ring = nullptr;
   {
     std::lock_guard lock(mutex_);
-    const auto it = rings_.find(key_of(message.from, conn, true, m.geometry));
+    const auto it = rings_.find(Key{message.from, conn, true, m.geometry});
     if (it != rings_.end()) ring = it->second.get(); // rings live as long as the transport
   }
   if (ring && ring->state.load(std::memory_order_relaxed) == 1)
@@ -231,7 +227,7 @@ void Transport::on_request(int from, uint16_t conn, const Geometry &geometry) {
   RingCold *ring = nullptr;
   {
     std::lock_guard lock(mutex_);
-    const auto it = rings_.find(key_of(from, conn, false, geometry));
+    const auto it = rings_.find(Key{from, conn, false, geometry});
     if (it == rings_.end())
       wanted_.push_back({from, conn, geometry});
     else

@@ -15,7 +15,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <tuple>
 #include <vector>
 
 namespace tutti {
@@ -76,7 +75,13 @@ public:
   void send_net_grant(RingCold &ring, std::span<const std::byte> address);
 
 private:
-  using Key = std::tuple<int, uint16_t, bool, uint32_t, uint32_t, uint32_t, uint32_t>;
+  struct Key { // in this order: the rings of one receive link stand side by side
+    int peer;
+    uint16_t conn;
+    bool sending;
+    Geometry geometry;
+    auto operator<=>(const Key &) const = default;
+  };
   struct Wanted {
     int peer;
     uint16_t conn;
@@ -84,7 +89,6 @@ private:
   };
 
   Transport(Bootstrap &bootstrap, std::shared_ptr<const Config> config, OnError on_error);
-  static Key key_of(int peer, uint16_t conn, bool sending, const Geometry &g);
   Status make_receive(RingCold &ring);
   void on_message(Message message);
   void on_request(int from, uint16_t conn, const Geometry &geometry);

@@ -3,8 +3,7 @@
 //
 // Hosts with equally many ranks, by rails (a rail: the ranks with the same place on every host):
 //   all_reduce      reduce_scatter inside, all_reduce of the own k-th part along the rail, all_gather inside. What leaves a
-//   host
-//                   is what the outer algorithm sends for one copy of the data, spread over all its ranks.
+//                   host is what the outer algorithm sends for one copy of the data, spread over all its ranks.
 // Else, and for the other collectives, by leaders (one rank per host: the root's rail where there is a root):
 //   all_reduce, barrier          reduce to the leader, all_reduce among leaders, broadcast inside
 //   broadcast, reduce            among leaders, then inside; the other way round
@@ -19,7 +18,7 @@
 // All ranks on one host: the inner algorithm alone.
 //
 // Options `inner` and `outer` list algorithms: the first ones that serve a collective's stages are taken, the same on all
-// ranks.
+// ranks. A name that no loaded algorithm has is an error, even where another one serves.
 //
 // Rounding: each stage's own rule (docs/determinism.md). All ranks get the same bits of an all_reduce.
 #include <tutti/plugin/cxx/plugin.hpp>
@@ -109,10 +108,14 @@ public:
         outer_(host.get_list("outer")) {
     if (inner_.empty()) fail(TUTTI_ERR_INVALID, host.origin("inner"), ": option inner lists no algorithm");
     if (outer_.empty()) fail(TUTTI_ERR_INVALID, host.origin("outer"), ": option outer lists no algorithm");
+    refuse_itself("inner", inner_);
+    refuse_itself("outer", outer_);
   }
 
   void supports(const tutti_algo_request &req) const {
     const tutti_plan_builder nowhere{sizeof(tutti_plan_builder), 0, nullptr, begin, lane, step};
+    check_names(req, "inner", inner_, nowhere);
+    check_names(req, "outer", outer_, nowhere);
     plan(req, nowhere);
   }
 
@@ -120,14 +123,14 @@ public:
     tutti_algo_request q = req;
     if (q.coll == TUTTI_COLL_BARRIER) q.channels = 1; // eight bytes have no shares
     const std::vector<Stage> stages = stages_of(q);
-    tutti_status status = TUTTI_ERR_UNSUPPORTED;
+    // UNSUPPORTED comes before the builder got anything, so that the next pair finds it as it was; another error does not.
     for (const std::string &inner : inner_)
       for (const std::string &outer : outer_) {
-        // The builder takes one plan: only one that fits reaches it, so what fails has left no trace.
-        status = compose(q, stages, inner, outer, out);
+        const tutti_status status = compose(q, stages, inner, outer, out);
         if (status == TUTTI_OK) return;
+        if (status != TUTTI_ERR_UNSUPPORTED) throw Error(status, ""); // compose() has attached the reason
       }
-    throw Error(status, ""); // compose() has attached the reason
+    throw Error(compose(q, stages, inner_[0], outer_[0], out), ""); // the reason to tell is that of the first pair
   }
 
   void estimate(const tutti_algo_request &req, double &rounds, double &bytes_per_byte) const {
@@ -147,6 +150,27 @@ public:
   }
 
 private:
+  // Registry names are those of the algorithm or of its plugin, in upper or lower case.
+  void refuse_itself(const char *option, const std::vector<std::string> &names) const {
+    for (std::string name : names) {
+      std::transform(name.begin(), name.end(), name.begin(),
+                     [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+      if (name == algo_name || name == info.name)
+        fail(TUTTI_ERR_INVALID, host_.origin(option), ": option ", option, " lists ", name,
+             ", which would compose itself for ever");
+    }
+  }
+  // A stage of one rank does nothing, but its algorithm is looked up.
+  void check_names(const tutti_algo_request &req, const char *option, const std::vector<std::string> &names,
+                   const tutti_plan_builder &nowhere) const {
+    for (const std::string &name : names) {
+      const tutti_stage alone{name.c_str(), &req.rank, 1, -1, TUTTI_COLL_ALL_REDUCE, 0};
+      if (compose_.compose(host_.c(), &req, &alone, 1, sizeof alone, &nowhere) == TUTTI_ERR_INVALID)
+        fail(TUTTI_ERR_INVALID, host_.origin(option), ": option ", option, " lists \"", name,
+             "\", which no loaded algorithm is called; `tutti info plugins` lists them");
+    }
+  }
+
   static tutti_status begin(void *, const tutti_plan_shape *) noexcept { return TUTTI_OK; }
   static tutti_status lane(void *, uint32_t, const tutti_link *, uint32_t, const tutti_link *, uint32_t) noexcept {
     return TUTTI_OK;

@@ -6,16 +6,16 @@
 // travels a way that only a power of two would close. reduce_scatter runs the same trees from the leaves to the owner.
 //
 //   short messages  all_gather takes the far hops first: in round 1 one block goes n/2 places, in the last one n/2 blocks go
-//   one
-//                   place; reduce_scatter the other way round. A round is one message, or two where n is no power of two: the
-//                   blocks of a round lie side by side, because SCRATCH holds them in the order of their bit-reversed offsets.
-//                   L rounds, (n-1)/n bytes per byte of the larger buffer, n blocks of SCRATCH.
+//                   one place; reduce_scatter the other way round. A round is one message, or two where n is no power of two:
+//                   the blocks of a round lie side by side, because SCRATCH holds them in the order of their bit-reversed
+//                   offsets. L rounds, (n-1)/n bytes per byte of the larger buffer, n blocks of SCRATCH.
 //   many slices     a rank serves the offsets one by one (all_gather upwards, reduce_scatter downwards): what arrives is handed
 //                   on to all children at once, straight from or to the user's buffers. Two messages are on a link at most,
 //                   whatever n is. The same bytes, n - 1 messages one after the other, log n neighbours instead of n - 1.
 //
 // Rounding: a block is a sum of sums along its tree; a rank's operands are its own partial sum, then its children's by
-// distance. That is fixed by n and the owner: not by counts, slices, channels, or which of the two forms runs.
+// distance. That is fixed by n and the owner: not by counts, slices, channels, or which of the two forms runs. Only 16-bit
+// types tell the forms apart: they are rounded when a step ends, for short messages after each child, in many slices after all.
 #include <tutti/plugin/cxx/plugin.hpp>
 
 namespace {

@@ -34,7 +34,8 @@ TEST_CASE("check-plugin names the rule that a bad plugin breaks") {
       {"no_table", "P-TABLE-01"},     {"name", "P-ENTRY-06"},          {"id_twice", "P-ENTRY-09"},
       {"id_malformed", "P-ENTRY-09"}, {"old_draft", "P-ENTRY-10"},     {"option_twice", "P-OPT-09"},
       {"refuse", "P-OPEN-01"},        {"crash", "P-OPEN-02"},          {"hang", "P-OPEN-03"},
-      {"leak", "P-ENTRY-02"},         {"foreign", "P-ENTRY-01"}};
+      {"leak", "P-ENTRY-02"},         {"foreign", "P-ENTRY-01"},       {"proto_byte", "P-PROTO-02"},
+      {"proto_cut", "P-PROTO-02"},    {"proto_store", "P-PROTO-02"}};
   for (const auto &[name, rule] : expected) {
     const CheckReport r = check(bad::file(name));
     const std::string which = name; // clang 14: INFO cannot capture a binding
@@ -63,6 +64,12 @@ TEST_CASE("check-plugin refuses files that are no shared objects") {
   CHECK(complains(check(scratch.write("libtutti-c.so", bad::read(bad::file("none")).substr(0, 3000))), "P-FILE-04"));
   CHECK(complains(check(scratch.path()), "P-FILE-01"));
   CHECK(complains(check(scratch.copy(bad::file("none"), "odd-name.so")), "P-FILE-06"));
+}
+
+TEST_CASE("the protocol suite finds a reduction that is wrong where the destination is the right operand") {
+  const CheckReport r = check(bad::file("proto_right"), "C-04");
+  INFO(all(r));
+  CHECK(complains(r, "C-04"));
 }
 
 TEST_CASE("the net suite finds completions that lie") {

@@ -51,8 +51,9 @@ uint32_t log2_up(int n) {
   return bits;
 }
 
-// The all_reduce of one block per rank under an operation that shows every change of order, per 8-byte element.
-std::vector<uint64_t> bits_of(const PlanSet &plans, size_t elements, uint64_t slice) {
+// The all_reduce of one block per rank under an operation that shows every change of order, per 8-byte element; and every
+// change of where a step ends, when it rounds there.
+std::vector<uint64_t> bits_of(const PlanSet &plans, size_t elements, uint64_t slice, bool rounds) {
   const size_t n = plans.size(), blocks = coll_in_blocks(plans[0]->request.coll, static_cast<uint32_t>(n));
   std::vector<std::vector<uint64_t>> in(n), out(n);
   std::vector<RankBuffers> buffers;
@@ -73,6 +74,15 @@ std::vector<uint64_t> bits_of(const PlanSet &plans, size_t elements, uint64_t sl
       std::memcpy(acc + i, &u, 8);
     }
   };
+  if (rounds)
+    a.round = [](uint8_t *acc, uint64_t bytes) {
+      for (uint64_t i = 0; i + 8 <= bytes; i += 8) {
+        uint64_t u;
+        std::memcpy(&u, acc + i, 8);
+        u = (u * 31 + 7) & ~uint64_t{0xfff};
+        std::memcpy(acc + i, &u, 8);
+      }
+    };
   InterpretOptions o;
   o.slice_bytes = slice;
   const Status s = interpret(plans, buffers, a, o);
@@ -173,15 +183,17 @@ TEST_CASE(
   struct Promise {
     const char *algorithm;
     tutti_coll coll;
+    bool rounded = true; // of types, too, that are rounded at the end of each step
   };
   for (const Promise &p : {Promise{"rhd", TUTTI_COLL_ALL_REDUCE}, Promise{"direct", TUTTI_COLL_ALL_REDUCE},
                            Promise{"rhd", TUTTI_COLL_REDUCE_SCATTER}, Promise{"direct", TUTTI_COLL_REDUCE_SCATTER},
-                           Promise{"pat", TUTTI_COLL_REDUCE_SCATTER}, Promise{"direct", TUTTI_COLL_REDUCE},
+                           Promise{"pat", TUTTI_COLL_REDUCE_SCATTER, false}, Promise{"direct", TUTTI_COLL_REDUCE},
                            Promise{"binomial", TUTTI_COLL_REDUCE}})
     for (const int n : {2, 3, 5, 6, 8, 13}) {
       const bool rooted = coll_has_root(p.coll);
       const auto result = [&](uint32_t channels, uint32_t flags, size_t elements, uint64_t slice) {
-        const auto all = bits_of(build(p.algorithm, {p.coll, n, rooted ? n / 2 : -1, channels, flags, false}), elements, slice);
+        const auto all =
+            bits_of(build(p.algorithm, {p.coll, n, rooted ? n / 2 : -1, channels, flags, false}), elements, slice, p.rounded);
         std::vector<uint64_t> per_rank; // the same in all elements of a rank
         for (int r = 0; r < n; r++) {
           const size_t at = static_cast<size_t>(r) * elements;

@@ -560,6 +560,35 @@ class Info(Tools):
         for ranks in ("0", "2..", "4..2", "2,x", ""):
             self.assertEqual(run(TUTTI, "plan", "check", "ring", "all_reduce", "--ranks", ranks).returncode, 64, ranks)
 
+    def test_plan_check_tells_what_is_not_offered_from_what_is_wrong(self):
+        out = self.good(run(TUTTI, "plan", "check", "ring", "all", "2..12")).stdout
+        self.assertIn("alltoall       not offered with 2, 3, 4, 5, 6, 7, 8, 9 and 3 more ranks\n", out)
+        self.assertIn("ring: 66 checked, 0 wrong", out)
+        none = run(TUTTI, "plan", "check", "ring", "alltoall", "2..4")
+        self.assertEqual(none.returncode, 2, none.all)
+        self.assertIn("not offered with 2, 3, 4 ranks", none.stdout)
+        self.assertIn("nothing was checked", none.stderr)
+        self.assertEqual(run(TUTTI, "plan", "check", "ring", "all_reduce", "1").returncode, 2)
+        broken = run(TUTTI, "plan", "check", "hier", "all", "2,4", TUTTI_PLUGIN_ALGO_HIER_OUTER="direct,tre")
+        self.assertEqual(broken.returncode, 1, broken.all)
+        self.assertRegex(broken.stdout, r"(?m)^all_reduce +4 ranks +WRONG no plan$")
+        self.assertIn('TUTTI_PLUGIN_ALGO_HIER_OUTER: option outer lists "tre", which no loaded algorithm is called', broken.stdout)
+
+    def test_the_hierarchical_algorithm_refuses_itself(self):
+        for key in ("INNER", "OUTER"):
+            for name in ("hier", "direct,ALGO-Hier"):
+                r = run(TUTTI, "plan", "check", "hier", "all_reduce", 4, **{"TUTTI_PLUGIN_ALGO_HIER_" + key: name})
+                self.assertEqual(r.returncode, 2, r.all)
+                self.assertIn("would compose itself for ever", r.stderr)
+
+    def test_the_hierarchical_algorithm_takes_the_first_pair_that_fits(self):
+        words = ["plan", "check", "hier", "all_reduce", 4, "--per-host", 2]
+        self.good(run(TUTTI, *words, TUTTI_PLUGIN_ALGO_HIER_OUTER="bruck,rhd"))
+        r = run(TUTTI, *words, TUTTI_PLUGIN_ALGO_HIER_OUTER="bruck,pairwise")
+        self.assertEqual(r.returncode, 2, r.all)
+        self.assertIn("bruck", r.stdout)  # the first reason
+        self.assertNotIn("pairwise", r.stdout)
+
     def test_a_plan_is_drawn_as_svg(self):
         words = ["plan", "show", "ring", "all_reduce", "-n", 4, "--channels", 2, "-b", "64K", "--svg"]
         svg = self.good(run(TUTTI, *words, "-")).stdout
@@ -579,6 +608,11 @@ class Info(Tools):
             r = run(TUTTI, *words, os.path.join(folder, "missing", "plan.svg"))
             self.assertEqual(r.returncode, 2)
             self.assertIn("cannot write", r.stderr)
+        for more in (["--rank", 1], ["--format", "dot"]):
+            self.assertEqual(run(TUTTI, *words, "-", *more).returncode, 64, more)
+        r = run(TUTTI, "plan", "show", "ring", "all_reduce", "-n", 4, "-b", "1G", "--slice", 64, "--svg", "-")
+        self.assertEqual(r.returncode, 2)
+        self.assertIn("limit 4000", r.stderr)
 
     def test_plans_are_simulated(self):
         words = ["plan", "simulate", "ring", "all_reduce", "-n", 4, "-b", "64K", "--alpha", 2, "--beta", 1]
@@ -590,8 +624,17 @@ class Info(Tools):
         far = ["--alpha", "2,20", "--beta", "1,0.5", "--per-host", 2, "--json"]
         hosts = json.loads(self.good(run(TUTTI, *words[:-4], *far)).stdout)
         self.assertGreater(hosts["seconds"], j["seconds"])
-        for bad in (["--alpha", "x"], ["--beta", "0"], ["-b", "many"], ["-n", "2..4"]):
-            self.assertEqual(run(TUTTI, *words, *bad).returncode, 64, bad)
+        for bad in (["--alpha", "x"], ["--alpha", "nan"], ["--alpha", "inf"], ["--beta", "1,inf"], ["--beta", "0"], ["-b", "many"], ["-n", "2..4"]):
+            self.assertEqual(run(TUTTI, "plan", "simulate", "ring", "all_reduce", *bad).returncode, 64, bad)
+
+    def test_slices_shorter_than_chunks_imply_the_plan_for_many(self):
+        def links(*words):
+            j = json.loads(self.good(run(TUTTI, "plan", "simulate", "direct", "all_reduce", "-n", 4, "-b", "1M", *words, "--json")).stdout)
+            return [l["bytes"] for l in j["links"]]
+        short, long = links(), links("--many-slices")
+        self.assertNotEqual(short, long)
+        self.assertEqual(links("--slice", "64K"), long)
+        self.assertEqual(links("--slice", "1M"), short)
 
     def test_plans_can_be_read_by_programs(self):
         words = ["plan", "show", "--algo", "ring", "--ranks", 3]

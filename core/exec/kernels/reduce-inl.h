@@ -12,6 +12,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace tutti::HWY_NAMESPACE {
+using namespace plugin::HWY_NAMESPACE;
 
 HWY_INLINE void prefetch_start(const uint8_t *p, size_t bytes) {
   for (size_t k = 0; k < prefetch_bytes && k < bytes; k += cache_line) prefetch_write(p + k);

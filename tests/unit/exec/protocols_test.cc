@@ -4,6 +4,7 @@
 #include "cases.h"
 #include "exec/bound.h"
 #include "tutti/plugin/cxx/plugin.hpp"
+#include <bit>
 #include <cmath>
 #include <doctest/doctest.h>
 
@@ -105,10 +106,31 @@ float value(int rank, uint64_t i) {
   return std::ldexp(1.0f + static_cast<float>((i * 2654435761u + static_cast<uint64_t>(rank) * 40503u) % 8191) / 8192.0f,
                     static_cast<int>((i + 3 * static_cast<uint64_t>(rank)) % 9) - 4);
 }
+// Such a value as an element of a 16-bit type, its fraction cut: every sum of two has to be rounded.
+uint16_t value16(tutti_dtype dtype, int rank, uint64_t i) {
+  const auto bits = std::bit_cast<uint32_t>(value(rank, i));
+  if (dtype == TUTTI_DT_BFLOAT16) return static_cast<uint16_t>(bits >> 16);
+  const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fff'ffff; // a zero or a normal number of float16
+  return static_cast<uint16_t>(sign | (magnitude ? (magnitude >> 13) - ((127 - 15) << 10) : 0));
+}
+void fill(std::vector<std::byte> *to, tutti_dtype dtype, int rank, uint64_t first) {
+  const uint64_t size = dtype_bytes(dtype);
+  for (uint64_t i = 0; i < to->size() / size; i++) {
+    const float whole = value(rank, first + i);
+    const uint16_t half = value16(dtype, rank, first + i);
+    std::memcpy(to->data() + i * size, size == 4 ? static_cast<const void *>(&whole) : &half, size);
+  }
+}
 
-using Outputs = std::vector<std::vector<float>>;
-Outputs outputs(const std::vector<std::shared_ptr<const Plan>> &plans, const Iface<tutti_proto_v1> &p, tutti_redop op,
-                uint64_t count, bool in_place) {
+struct Operation {
+  tutti_dtype dtype = TUTTI_DT_FLOAT32;
+  tutti_redop op = TUTTI_RED_SUM;
+  uint64_t count = 1;
+  bool in_place = false, average = false;
+};
+
+using Outputs = std::vector<std::vector<std::byte>>; // of each rank
+Outputs outputs(const std::vector<std::shared_ptr<const Plan>> &plans, const Iface<tutti_proto_v1> &p, const Operation &o) {
   const auto n = static_cast<int>(plans.size());
   Threads world(n, config_with({{"TUTTI_TIMEOUT", "20s"}}));
   Outputs out(plans.size());
@@ -117,27 +139,23 @@ Outputs outputs(const std::vector<std::shared_ptr<const Plan>> &plans, const Ifa
     const Plan &plan = *plans[static_cast<size_t>(r)];
     const auto ranks = static_cast<uint32_t>(n);
     auto &mine = out[static_cast<size_t>(r)];
-    std::vector<float> in(count * coll_in_blocks(plan.request.coll, ranks));
-    mine.assign(count * coll_out_blocks(plan.request.coll, ranks), -1.0f);
-    const auto bound = world.engine(r).bind(plans[static_cast<size_t>(r)], selection_of(p, plan, 256), TUTTI_DT_FLOAT32, op);
+    const uint64_t bytes = o.count * dtype_bytes(o.dtype);
+    std::vector<std::byte> in(bytes * coll_in_blocks(plan.request.coll, ranks));
+    mine.assign(bytes * coll_out_blocks(plan.request.coll, ranks), std::byte{0xff});
+    const auto bound = world.engine(r).bind(plans[static_cast<size_t>(r)], selection_of(p, plan, 256), o.dtype, o.op);
     if (!bound.ok()) return;
     bool ok = true;
     for (uint64_t turn = 1; turn <= 3; turn++) { // the last turn's lines are still in the slots
-      for (uint64_t i = 0; i < in.size(); i++) in[i] = value(r, i + turn);
-      if (in_place) mine = in;
-      OpArgs a = args_of(plan, in_place ? mine.data() : in.data(), mine.data(), count, TUTTI_DT_FLOAT32, op, turn);
+      fill(&in, o.dtype, r, turn);
+      if (o.in_place) mine = in;
+      OpArgs a = args_of(plan, o.in_place ? mine.data() : in.data(), mine.data(), o.count, o.dtype, o.op, turn);
+      if (o.average) a.postop_divisor = ranks;
       ok &= world.engine(r).run(*bound, a).ok();
     }
     good += ok;
   });
   CHECK(good == n);
   return out;
-}
-
-bool same_bits(const Outputs &a, const Outputs &b) {
-  for (size_t r = 0; r < a.size(); r++)
-    if (a[r].size() != b[r].size() || std::memcmp(a[r].data(), b[r].data(), a[r].size() * sizeof(float)) != 0) return false;
-  return true;
 }
 
 constexpr tutti_coll kColls[] = {TUTTI_COLL_ALL_REDUCE,     TUTTI_COLL_REDUCE,     TUTTI_COLL_BROADCAST, TUTTI_COLL_ALL_GATHER,
@@ -155,14 +173,36 @@ TEST_CASE("every algorithm gives the same bits over lines as over simple slots, 
           const bool in_place = coll == TUTTI_COLL_ALL_REDUCE && count > 100;
           for (const tutti_redop op : {TUTTI_RED_SUM, TUTTI_RED_PROD, TUTTI_RED_MAX, TUTTI_RED_MIN}) {
             if (op != TUTTI_RED_SUM && !coll_reduces(coll)) continue;
-            const Outputs want = outputs(plans, simple_proto(), op, count, in_place);
+            const Operation o{TUTTI_DT_FLOAT32, op, count, in_place};
+            const Outputs want = outputs(plans, simple_proto(), o);
             for (const char *name : kLineProtocols) {
               INFO(algo.table->name << " " << coll_name(coll) << " " << redop_name(op) << " on " << n << ", " << count
                                     << " over " << name);
-              CHECK(same_bits(outputs(plans, proto(name), op, count, in_place), want));
+              CHECK(outputs(plans, proto(name), o) == want);
             }
           }
         }
+}
+
+// "direct" and the tree have steps that combine several received operands at once, which are rounded once.
+TEST_CASE("16-bit floats are rounded over lines where they are over simple slots, averages too") {
+  for (const auto &algo : algorithms())
+    for (const int n : {3, 5}) {
+      const auto plans = plans_of(algo, n, TUTTI_COLL_ALL_REDUCE, kMany);
+      if (plans.empty()) continue;
+      for (const tutti_dtype dtype : {TUTTI_DT_FLOAT16, TUTTI_DT_BFLOAT16})
+        for (const tutti_redop op : {TUTTI_RED_SUM, TUTTI_RED_PROD})
+          for (const bool average : {false, true}) {
+            if (average && op != TUTTI_RED_SUM) continue;
+            const Operation o{dtype, op, 501, false, average};
+            const Outputs want = outputs(plans, simple_proto(), o);
+            for (const char *name : kLineProtocols) {
+              INFO(algo.table->name << " " << dtype_name(dtype) << (average ? " average" : " ") << redop_name(op) << " on " << n
+                                    << " over " << name);
+              CHECK(outputs(plans, proto(name), o) == want);
+            }
+          }
+    }
 }
 
 TEST_CASE("steps of one chunk per message have a handler of their own over lines in memory") {
@@ -221,6 +261,23 @@ TEST_CASE("where some links are a network, those take simple slots and the rest 
     };
     CHECK(forked(3, run, config_with({{"TUTTI_SHM_DISABLE", "1"}, {"TUTTI_TIMEOUT", "20s"}}), {}, *net));
   }
+}
+
+TEST_CASE("protocols whose lines differ only in where the word lies have rings of their own") {
+  Threads world(2);
+  const auto plan = plan_of("direct", PlanRequest::simple(TUTTI_COLL_ALL_REDUCE, 0, 2));
+  const auto first_ring = [&](const tutti_proto_v1 &table) {
+    const Selection sel = selection_of({proto("ll").plugin, &table}, *plan, 256);
+    const auto bound = world.engine(0).bind(plan, sel, TUTTI_DT_FLOAT32, TUTTI_RED_SUM);
+    REQUIRE(bound.ok());
+    return (*bound)->lanes.front().recv.front().ring;
+  };
+  const tutti_proto_v1 word_last = *proto("ll").table;
+  tutti_proto_v1 word_first = word_last;
+  word_first.flag_offset = 0;
+  const Ring *const ring = first_ring(word_last);
+  CHECK(first_ring(word_first) != ring);
+  CHECK(first_ring(word_last) == ring);
 }
 
 TEST_CASE("lines from before the sequence wrapped are never taken for new ones") {

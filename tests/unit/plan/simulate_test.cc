@@ -148,3 +148,20 @@ TEST_CASE("a picture is the same every time, and refused where it would show not
   CHECK_FALSE(draw(options(1 << 20, 64)).ok());
   CHECK_FALSE(draw(options(0)).ok());
 }
+
+TEST_CASE("more slices, steps or messages than the limit are refused, not cut off") {
+  const auto error = [](const PlanSet &plans, const SimulateOptions &o) {
+    const auto s = simulate(plans, o);
+    return s.ok() ? std::string() : s.status().error().message;
+  };
+  const PlanSet ring = build("ring", {TUTTI_COLL_ALL_REDUCE, 2, -1, 1, 0, false});
+  CHECK(error(ring, options(uint64_t{16} << 30, 1)).find("8589934592 slices are too many") == 0); // 2^33: none in 32 bits
+  SimulateOptions few = options(1 << 16);
+  few.limit = 100;
+  CHECK(error(ring, few) == "");
+  const PlanSet direct = build("direct", {TUTTI_COLL_ALL_REDUCE, 16, -1, 1, 0, false});
+  CHECK(simulated(direct, options(1 << 16)).runs.size() < few.limit);
+  CHECK(error(direct, few).find("more than 100 steps or messages") == 0);
+  few.limit = 3;
+  CHECK(error(ring, few).find("more than 3 steps or messages") == 0);
+}

@@ -13,6 +13,13 @@
 
 namespace tutti::plugin {
 
+// A number of a plan's 16-bit fields; what does not fit would become another number.
+inline uint16_t field16(const char *what, int64_t value) {
+  if (value < 0 || value > UINT16_MAX)
+    unsupported("a step or link with ", what, " ", value, ", which is not in 0..", UINT16_MAX);
+  return static_cast<uint16_t>(value);
+}
+
 // `count` chunks from `first` on; every(stride, n): each iteration of the step moves on by stride, modulo n.
 struct Chunks {
   tutti_ref ref{};
@@ -27,7 +34,7 @@ struct Chunks {
 inline Chunks chunks(int buf, int first, int count) {
   Chunks c;
   c.ref.buf = static_cast<uint16_t>(buf);
-  c.ref.count = static_cast<uint16_t>(count);
+  c.ref.count = field16("count", count);
   c.ref.first = first;
   return c;
 }
@@ -69,13 +76,13 @@ public:
     Step &src(Chunks c) { return data().src = c.ref, add(TUTTI_STEP_SRC); }
     // Receive from `count` of the lane's receive links, from position `first` on.
     Step &recv(int first = 0, int count = 1) {
-      data().recv_first = static_cast<uint16_t>(first);
-      data().recv_count = static_cast<uint16_t>(count);
+      data().recv_first = field16("recv_first", first);
+      data().recv_count = field16("recv_count", count);
       return add(TUTTI_STEP_RECV);
     }
     Step &send(int first = 0, int count = 1) {
-      data().send_first = static_cast<uint16_t>(first);
-      data().send_count = static_cast<uint16_t>(count);
+      data().send_first = field16("send_first", first);
+      data().send_count = field16("send_count", count);
       return add(TUTTI_STEP_SEND);
     }
     Step &reduce() { return add(TUTTI_STEP_REDUCE); }
@@ -86,7 +93,7 @@ public:
     Step &sized_as(Chunks c) { return data().dst = c.ref, *this; }
     Step &repeat(int n) { return data().repeat = static_cast<uint32_t>(n < 0 ? 0 : n), *this; } // 0 = leave the step out
     Step &next_link(int stride) { return data().link_stride = static_cast<int16_t>(stride), *this; }
-    Step &position(int p) { return data().src_pos = static_cast<uint16_t>(p), *this; } // of src among the operands
+    Step &position(int p) { return data().src_pos = field16("src_pos", p), *this; } // of src among the operands
     Step &after(const Step &other) {
       entry().deps.push_back({other.lane_, other.index_});
       return *this;
@@ -116,9 +123,7 @@ public:
     friend class PlanWriter;
     Lane(PlanWriter *w, uint32_t index) : w_(w), index_(index) {}
     LaneData &data() { return w_->lanes_[index_]; }
-    static tutti_link link(int peer, int conn, int flags) {
-      return {peer, static_cast<uint16_t>(conn), static_cast<uint16_t>(flags)};
-    }
+    static tutti_link link(int peer, int conn, int flags) { return {peer, field16("conn", conn), field16("flags", flags)}; }
     PlanWriter *w_;
     uint32_t index_;
   };
@@ -166,7 +171,7 @@ private:
     const auto nrecv = static_cast<uint32_t>(lane.recv.size()), nsend = static_cast<uint32_t>(lane.send.size());
     if (tutti_status s = b.lane(b.impl, lane.group, lane.recv.data(), nrecv, lane.send.data(), nsend); s != TUTTI_OK) return s;
     for (StepData &d : lane.steps) {
-      d.step.dep_count = static_cast<uint16_t>(d.deps.size());
+      d.step.dep_count = field16("dep_count", static_cast<int64_t>(d.deps.size()));
       if (tutti_status s = b.step(b.impl, &d.step, d.deps.data()); s != TUTTI_OK) return s;
     }
     return TUTTI_OK;

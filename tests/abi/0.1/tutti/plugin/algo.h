@@ -58,7 +58,8 @@ typedef struct tutti_algo_v1 {
  * passed stride. */
 typedef struct tutti_stage {
   const char *algo;       /* name of a loaded algorithm */
-  const int32_t *members; /* global ranks, this rank among them; the stage's rank i is members[i]. Borrowed */
+  const int32_t *members; /* global ranks; the stage's rank i is members[i]. A rank that is not among them passes the stage by,
+                             and knows how it cuts the data. Borrowed */
   int32_t nmembers;
   int32_t root; /* position in members, -1 = none */
   tutti_coll coll;

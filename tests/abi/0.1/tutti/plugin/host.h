@@ -72,8 +72,9 @@ typedef struct tutti_host_watch_v1 {
 /* No alignment is required; buffers are equal or disjoint; `bytes` is a multiple of the element size. float16 and
  * bfloat16 are combined in float32 and rounded once per call. */
 typedef void (*tutti_copy_fn)(void *dst, const void *src, uint64_t bytes) TUTTI_NOEXCEPT;
-typedef void (*tutti_reduce_fn)(void *dst, const void *a, const void *b, uint64_t bytes) TUTTI_NOEXCEPT; /* dst = a (+) b */
-/* The same into two destinations; the user's output first, then what is passed on. */
+/* dst = a (+) b; dst may be either operand. */
+typedef void (*tutti_reduce_fn)(void *dst, const void *a, const void *b, uint64_t bytes) TUTTI_NOEXCEPT;
+/* The same into two destinations; the user's output first, which may be either operand, then what is passed on. */
 typedef void (*tutti_reduce2_fn)(void *dst, void *fwd, const void *a, const void *b, uint64_t bytes) TUTTI_NOEXCEPT;
 /* dst = ((operand[0] (+) operand[1]) (+) ...), in this order, n >= 2; 16-bit floats rounded once at the end. */
 typedef void (*tutti_reduce_n_fn)(void *dst, const void *const *operands, uint32_t n, uint64_t bytes) TUTTI_NOEXCEPT;

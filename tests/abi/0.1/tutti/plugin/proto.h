@@ -20,7 +20,8 @@ enum {
   TUTTI_SIGNAL_DESCRIPTOR = 2
 };
 
-/* What a kernel does, and its C type under each signal. dst is user memory or scratch unless said otherwise. */
+/* What a kernel does, and its C type under each signal. dst is user memory or scratch unless said otherwise. COUNTER reductions
+ * get their operands in rank order, so the slot may be either of them, and dst may be the other. */
 typedef uint32_t tutti_form;
 /* clang-format off */
 enum {
@@ -32,8 +33,13 @@ enum {
 };
 /* clang-format on */
 
-/* IN_DATA kernels. `word` is what every line must carry; 0 marks a line as empty. The decoding ones return 1 when all
- * `bytes` are done, else 0; *done counts the payload bytes already handled and is kept by the core between calls. */
+/* IN_DATA kernels. `word` is what every line must carry; 0 marks a line as empty. Its low half counts the messages of the link,
+ * its high half mixes what the operation is with the laps of that count: two messages that are a multiple of 2^32 apart have
+ * one word by chance only, so that a line left from an earlier one matches is improbable, not impossible. Line k of a slot is
+ * its bytes [k*line_bytes, (k+1)*line_bytes) and carries bytes [k*payload_bytes, (k+1)*payload_bytes) of the message, so that a
+ * message may be encoded from any line on. The decoding ones return 1 when all `bytes` are done, else 0; *done counts the
+ * payload bytes already handled, whole lines until all are, and is kept by the core between calls. DECODE_REDUCE_ENCODE with
+ * dst NULL only passes on. dst may be src. */
 typedef void (*tutti_line_encode_fn)(void *slot, const void *src, uint64_t bytes, uint64_t word) TUTTI_NOEXCEPT;
 typedef int32_t (*tutti_line_decode_fn)(const void *slot, void *dst, uint64_t bytes, uint64_t word,
                                         uint64_t *done) TUTTI_NOEXCEPT;
@@ -42,16 +48,23 @@ typedef int32_t (*tutti_line_reduce_fn)(const void *slot, const void *src, void 
 typedef int32_t (*tutti_line_reduce2_fn)(const void *slot, const void *src, void *dst, void *next_slot, uint64_t bytes,
                                          uint64_t word, uint64_t next_word, uint64_t *done) TUTTI_NOEXCEPT;
 
+/* Flags of kernel(), beside those of host.h. */
+enum {
+  TUTTI_KERNEL_RECEIVED_FIRST = 1u << 1 /* IN_DATA reductions: dst = slot (+) src; of two NaN that is another one */
+};
+
 typedef void (*tutti_kernel)(void); /* cast to the type that form and signal name */
 
 typedef struct tutti_proto_v1 {
   uint32_t struct_size;
   tutti_proto_signal signal;
-  const char *name;            /* "simple"; what settings and explanations show; owned by the plugin */
-  uint32_t line_bytes;         /* wire unit: 1 for COUNTER, 64 or 128 for in-data lines */
-  uint32_t payload_bytes;      /* of which payload: 1, 56, 120 */
-  uint32_t atomic_store_bytes; /* the transport must deliver this many bytes whole; 8 for COUNTER */
-  uint32_t flag_offset;        /* of the word in the first line, bytes; 56 for COUNTER */
+  const char *name;       /* "simple"; what settings and explanations show; owned by the plugin */
+  uint32_t line_bytes;    /* wire unit: 1 for COUNTER, 64 or 128 for in-data lines */
+  uint32_t payload_bytes; /* of which payload: 1 for COUNTER, else a multiple of 8: 56, 120 */
+  /* Aligned pieces of this size must reach the reader whole, or with their stores in the order in which they were made; pieces
+   * may overtake each other. From 8, which is that of COUNTER, to line_bytes. A host's memory does so for every size. */
+  uint32_t atomic_store_bytes;
+  uint32_t flag_offset; /* of the word in the first line, bytes; 56 for COUNTER */
   /* NULL = this form, type, op or flag is not offered: the core composes it from others (REDUCE_N from
    * DECODE_REDUCE, DECODE_REDUCE_ENCODE from DECODE_REDUCE and ENCODE). ENCODE and DECODE ignore dtype and op and must
    * be offered; flags as in host.h. [any] */

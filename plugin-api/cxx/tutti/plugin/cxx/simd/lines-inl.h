@@ -20,7 +20,7 @@
 #include "tutti/plugin/proto.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tutti::HWY_NAMESPACE {
+namespace tutti::plugin::HWY_NAMESPACE {
 
 // Payload first, the word in the line's last 8 bytes, for memory that shows stores in order: the payload's before the word's.
 // x86 does so by itself, elsewhere the word's store is a release and its load an acquire.
@@ -221,6 +221,6 @@ template <class L> tutti_kernel line_kernel(tutti_form form, tutti_dtype dtype, 
   }
 }
 
-} // namespace tutti::HWY_NAMESPACE
+} // namespace tutti::plugin::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif

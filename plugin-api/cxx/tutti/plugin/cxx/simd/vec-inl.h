@@ -21,7 +21,7 @@
 #include <type_traits>
 
 HWY_BEFORE_NAMESPACE();
-namespace tutti::HWY_NAMESPACE {
+namespace tutti::plugin::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #undef TUTTI_BYTE_MASKS
@@ -294,6 +294,6 @@ template <bool signs, class Result, class Fn> Result with_element(tutti_dtype dt
   }
 }
 
-} // namespace tutti::HWY_NAMESPACE
+} // namespace tutti::plugin::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif
