@@ -53,7 +53,8 @@ typedef struct tutti_plugin_desc {
   const char *const *ifaces;   /* ids of the interfaces get_iface() can return; NULL-terminated, at least one */
   const tutti_option *options; /* ends with key == NULL; NULL = no options */
   /* Makes the plugin's state. Cheap: opens no device, starts no thread. Called once per process. On error the plugin is
-   * not used, and set_error()'s text is what the user reads. *plugin may stay NULL. [setup] */
+   * not used, and set_error()'s text is what the user reads. TUTTI_ERR_INVALID: the value of an option cannot be used; where
+   * the user has set any, the job does not start. *plugin may stay NULL. [setup] */
   tutti_status (*open)(const tutti_host *host, void **plugin) TUTTI_NOEXCEPT;
   /* After everything made from it has been destroyed. The file itself stays mapped. [setup] */
   void (*close)(void *plugin) TUTTI_NOEXCEPT;
