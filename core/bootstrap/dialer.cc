@@ -71,7 +71,8 @@ void Dialer::next_target() {
     auto w = conn.lock();
     if (d && w) d->won(w);
   };
-  // A listener of this host that is slow gets no rival: only it can carry descriptors. Where there is none, that is known at once.
+  // A listener of this host that is slow gets no rival: only it can carry descriptors. Where there is none, that is known at
+  // once.
   if (!job_.targets[i].unix_name.empty()) return set_timer(kRoundTime, &Dialer::round_over);
   set_timer(i + 1 < job_.targets.size() ? Nanos(kNextTarget) : Nanos(kRoundTime), &Dialer::next_target);
 }

@@ -43,7 +43,7 @@ void place_buffer(Geo *g, const BufferShape &s, uint32_t pieces, uint32_t groups
   const uint64_t lo = std::min(share * group, total), hi = std::min(lo + share, total);
   const uint64_t size = align_up((hi - lo + pieces - 1) / pieces, kChunkAlign);
   if (base) g->base = base + lo; // a rank may have no such buffer
-  if (pieces == 1) { // chunk = block
+  if (pieces == 1) {             // chunk = block
     g->mul = static_cast<int64_t>(total);
     g->len = static_cast<int64_t>(hi - lo);
     g->limit = INT64_MAX;
