@@ -75,7 +75,7 @@ private:
 
   // set-up
   void configure(int nranks, int rank);
-  void check_in(UniqueId id, Deadline deadline);
+  void check_in(const UniqueId &id, Deadline deadline);
   CheckIn check_in_data(const UniqueId &id, Deadline deadline) const;
   void dial_root(const UniqueId &id, Deadline deadline);
   void root_frame(FrameType type, const Bytes &data);

@@ -57,7 +57,7 @@ CheckIn Member::check_in_data(const UniqueId &id, Deadline deadline) const {
   return in;
 }
 
-void Member::check_in(UniqueId id, Deadline deadline) {
+void Member::check_in(const UniqueId &id, Deadline deadline) {
   {
     std::lock_guard lock(m_);
     if (closed_) return;
@@ -114,7 +114,7 @@ void Member::dial_root(const UniqueId &id, Deadline deadline) {
     m->root_conn_->on_frame = [weak](Frame f) {
       if (auto me = weak.lock()) me->root_frame(f.type, f.payload);
     };
-    m->root_conn_->on_close = [weak](Status why) {
+    m->root_conn_->on_close = [weak](const Status &why) {
       if (auto me = weak.lock()) me->root_lost(why);
     };
     m->at_root_ = true;

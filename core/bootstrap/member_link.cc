@@ -21,7 +21,7 @@ void Member::attach(int peer, const Conn::Ptr &conn) {
     if (auto m = weak.lock()) m->frame(peer, std::move(f));
   };
   std::weak_ptr<Conn> wconn = conn;
-  conn->on_close = [weak, peer, wconn](Status why) {
+  conn->on_close = [weak, peer, wconn](const Status &why) {
     if (auto m = weak.lock()) m->lost(peer, why);
   };
   if (!link.tx) {

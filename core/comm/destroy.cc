@@ -21,7 +21,7 @@ public:
   // One of `count` local ranks leaves; `work` is what is left to do for it. Work that waits for peers goes to a thread, for the
   // caller may be the one that has those peers' calls still to make; the last of the ranks waits for these threads and returns
   // their first error.
-  Status leave(uint64_t id, int count, bool waits_for_peers, std::function<Status()> work) {
+  Status leave(uint64_t id, int count, bool waits_for_peers, const std::function<Status()> &work) {
     std::vector<std::shared_ptr<Other>> others;
     {
       std::lock_guard lock(mutex_);

@@ -371,7 +371,7 @@ private:
     return ops;
   }
 
-  Status add_step(size_t stage, uint32_t group, const tutti_step &s, std::vector<tutti_dep> deps, OutLane *out) {
+  Status add_step(size_t stage, uint32_t group, const tutti_step &s, const std::vector<tutti_dep> &deps, OutLane *out) {
     const auto at_origin = [&](const tutti_ref &r) { return r.count == 0 || region(stage, group, r.buf).base == 0; };
     const bool whole = (s.src.modulus == 0 || at_origin(s.src)) && (s.dst.modulus == 0 || at_origin(s.dst));
     for (uint32_t i = 0; i < s.repeat;) {
