@@ -335,7 +335,7 @@ private:
         std::vector<tutti_dep> deps;
         for (uint32_t d = 0; d < s.dep_count; d++)
           deps.push_back({first_lane + p.deps[s.dep_first + d].lane, p.deps[s.dep_first + d].step});
-        TUTTI_TRY(add_step(i, lane.group, s, std::move(deps), &out));
+        TUTTI_TRY(add_step(i, lane.group, s, deps, &out));
       }
       lanes_.push_back(std::move(out));
     }
