@@ -55,7 +55,6 @@ void Root::adopt(const Conn::Ptr &conn) {
               c->hello().from, c->remote(), seconds(kHandshakeTime));
     c->close();
   });
-  const auto self_conn = conn; // kept alive by the callbacks until it closes
   conn->on_frame = [weak, wconn, st](Frame f) {
     auto root = weak.lock();
     auto c = wconn.lock();
@@ -81,7 +80,7 @@ void Root::adopt(const Conn::Ptr &conn) {
       if (auto e = decode_error(f.payload)) root->failed(st->generation, st->rank, *e);
     }
   };
-  conn->on_close = [weak, st, self_conn](Status why) {
+  conn->on_close = [weak, st, kept = conn](Status why) { // kept alive until it closes
     auto root = weak.lock();
     if (!root || !st->in || st->gone) return;
     auto run = root->runs_.find(st->generation);

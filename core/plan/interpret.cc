@@ -160,7 +160,7 @@ private:
   }
 
   bool links_ready(const Lane &l, const tutti_step &s) const {
-    const int shift = static_cast<int>(l.iter) * s.link_stride;
+    const int64_t shift = static_cast<int64_t>(l.iter) * s.link_stride;
     for (int i = 0; i < s.recv_count; i++)
       if (l.recv[static_cast<size_t>(s.recv_first + shift + i)]->slots.empty()) return false;
     for (int i = 0; i < s.send_count; i++)
@@ -170,7 +170,7 @@ private:
   }
 
   void execute(Lane &l, const tutti_step &s) {
-    const int shift = static_cast<int>(l.iter) * s.link_stride;
+    const int64_t shift = static_cast<int64_t>(l.iter) * s.link_stride;
     std::vector<Block> operands;
     for (int i = 0; i < s.recv_count; i++) {
       auto &slots = l.recv[static_cast<size_t>(s.recv_first + shift + i)]->slots;

@@ -86,6 +86,8 @@ print(f"""/* The plugin ABI as released in {version.replace('_', '.')}, written 
 #define TEXT(name, value) _Static_assert(sizeof(name) == sizeof(value), #name " changed");
 
 /* clang-format off */
-{lines}/* clang-format on */
+/* NOLINTBEGIN(bugprone-sizeof-expression): a pointer member is measured on purpose */
+{lines}/* NOLINTEND(bugprone-sizeof-expression) */
+/* clang-format on */
 
 int main(void) {{ return 0; }}""")

@@ -2,7 +2,7 @@
 #include <tutti/plugin/cxx/plugin.hpp>
 #undef TUTTI_CXX_PLUGIN
 #define TUTTI_CXX_PLUGIN(Class)
-#include "../../plugin-api/template/net/unix.cc"
+#include "../../plugin-api/template/net/unix.cc" // NOLINT(bugprone-suspicious-include): the template itself
 
 namespace {
 

@@ -9,7 +9,7 @@ static void sum(Rank &r) {
   EXPECT_OK(r, tuttiAllReduce(in.data(), out.data(), in.size(), tuttiFloat32, tuttiSum, r.comm, nullptr));
   EXPECT_OK(r, tuttiCommSynchronize(r.comm));
   for (float v : out)
-    if (!EXPECT(r, v == static_cast<float>(r.n * (r.n + 1) / 2))) break;
+    if (!EXPECT(r, v == 0.5F * static_cast<float>(r.n * (r.n + 1)))) break;
 }
 
 TEST_CASE("two threads sum a vector") {

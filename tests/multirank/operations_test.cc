@@ -26,7 +26,8 @@ public:
     void *at = mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) return;
     data_ = static_cast<char *>(at);
-    for (size_t i = 0; i < bytes_; i += kPiece) mmap(data_ + i, kPiece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    for (size_t i = 0; i < bytes_; i += kPiece)
+      (void)mmap(data_ + i, kPiece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
     close(fd);
   }
   ~Far() {

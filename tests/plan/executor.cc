@@ -269,7 +269,7 @@ struct Executor::Impl {
   }
   // Operands come into the lane's hands. Their slots are free at once: that lets the sender run ahead furthest.
   bool take(Runner &l, const tutti_step &s) {
-    const int shift = static_cast<int>(l.iter) * s.link_stride;
+    const int64_t shift = static_cast<int64_t>(l.iter) * s.link_stride;
     bool waiting = false, passes = false;
     for (int i = 0; i < s.recv_count; i++) {
       auto &queue = links[l.recv[static_cast<size_t>(s.recv_first + shift + i)]].queue;
@@ -317,7 +317,7 @@ struct Executor::Impl {
   }
   // The result goes to memory and to the links; waits for room in all of them.
   bool put(Runner &l, const tutti_step &s) {
-    const int shift = static_cast<int>(l.iter) * s.link_stride;
+    const int64_t shift = static_cast<int64_t>(l.iter) * s.link_stride;
     for (int i = 0; i < s.send_count; i++)
       for (const size_t at : l.send[static_cast<size_t>(s.send_first + shift + i)])
         if (links[at].queue.size() >= links[at].depth) return false;

@@ -45,8 +45,8 @@ private:
     for (uint32_t value = 0; value < count; value++)
       if (value != now) change(name, now, static_cast<T>(value), [field, value](Plan &p) { field(p) = static_cast<T>(value); });
   }
-  template <class T> void change(const std::string &name, T now, T value, std::function<void(Plan &)> apply) {
-    add(fmt::format("{} {} -> {}", name, now, value), std::move(apply));
+  template <class T> void change(const std::string &name, T now, T value, const std::function<void(Plan &)> &apply) {
+    add(fmt::format("{} {} -> {}", name, now, value), apply);
   }
 
   void shape() {

@@ -48,7 +48,7 @@ std::string address() {
 }
 
 // Joins as rank of nranks with this environment and says the error, or "done".
-Child rank_from(int rank, int nranks, Environment environment, std::chrono::milliseconds limit = 20s, int rounds = 1) {
+Child rank_from(int rank, int nranks, const Environment &environment, std::chrono::milliseconds limit = 20s, int rounds = 1) {
   return spawn([=](const Say &say) {
     setenv("TUTTI_RANK", std::to_string(rank).c_str(), 1);
     setenv("TUTTI_NRANKS", std::to_string(nranks).c_str(), 1);
