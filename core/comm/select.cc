@@ -72,10 +72,11 @@ Selector::Support Selector::ask_support(const Iface<tutti_algo_v1> &algo, uint32
   const tutti_coll coll = coll_of_row(row);
   const uint32_t flags = row == kRowV ? static_cast<uint32_t>(TUTTI_REQ_NONUNIFORM) : 0u;
   const PlanRequest request = make_request(*in_.topology, coll, 0, coll_has_root(coll) ? 0 : -1, 1, flags);
-  if (Status s = algo_supports(algo, request); !s.ok()) return {s.error().message, 0};
+  const auto none = [](const Error &why) { return Support{why.message, 0, why.code != Code::invalid_usage}; };
+  if (Status s = algo_supports(algo, request); !s.ok()) return none(s.error());
   auto plan = build_plan(algo, request);
-  if (!plan.ok()) return {plan.status().error().message, 0};
-  return {"", send_links(**plan)};
+  if (!plan.ok()) return none(plan.status().error());
+  return {"", send_links(**plan), false};
 }
 
 const Selector::Support &Selector::support(const Iface<tutti_algo_v1> &algo, uint32_t row) const {
@@ -248,7 +249,24 @@ Choice Selector::choose(uint32_t row, uint64_t bytes) const {
   return {w.algo, w.proto, w.channels, w.slot_bytes, w.depth, w.flags, ""};
 }
 
+// What was asked for by name and is broken is an error, although something else could serve.
+Status Selector::check_named() const {
+  for (uint32_t row = 0; row < kRows; row++) {
+    const tutti_coll coll = coll_of_row(row);
+    for (const auto &algo : in_.registry->all<tutti_algo_v1>(TUTTI_ALGO)) {
+      if (!algos_.allows(coll, algo.table->name) || !support(algo, row).broken) continue;
+      if (algos_.forced(coll))
+        return fail(Code::invalid_usage, "{}: {} cannot be used for {}: {}", algos_.describe(coll), algo.table->name,
+                    row_name(row), support(algo, row).reason);
+      log::write_once(log::Level::warn, log::Subsys::tuning, std::string("algorithm ") + algo.table->name,
+                      fmt::format("algorithm {} is left out: {}", algo.table->name, support(algo, row).reason));
+    }
+  }
+  return {};
+}
+
 Result<SelectionTable> Selector::table() const {
+  TUTTI_TRY(check_named());
   TUTTI_TRY(check_general_list());
   SelectionTable t;
   for (uint32_t row = 0; row < kRows; row++) {

@@ -86,12 +86,14 @@ public:
 private:
   explicit Selector(Input input) : in_(std::move(input)) {}
   bool list_holds(uint32_t row) const;
+  Status check_named() const;
   Status check_general_list() const;
   void ask_tuner(uint32_t row, uint64_t bytes, std::vector<Rated> &ways) const;
   void clamp(Rated &way, uint32_t links) const;
   struct Support {
-    std::string reason; // "" = supported
-    uint32_t links = 0; // of rank 0, per channel
+    std::string reason;  // "" = supported
+    uint32_t links = 0;  // of rank 0, per channel
+    bool broken = false; // not a collective that it leaves to others: an option of its own is wrong, or it failed
   };
   const Support &support(const Iface<tutti_algo_v1> &algo, uint32_t row) const;
   Support ask_support(const Iface<tutti_algo_v1> &algo, uint32_t row) const;

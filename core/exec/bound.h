@@ -151,7 +151,8 @@ inline Piece regular_piece(const Geo &g, int32_t chunk, uint64_t at, uint64_t sl
   int64_t n = g.limit - start < g.len ? g.limit - start : g.len;
   n -= static_cast<int64_t>(at);
   if (n > static_cast<int64_t>(slice_bytes)) n = static_cast<int64_t>(slice_bytes);
-  return {g.base + start + at, n};
+  // As a number: a rank that only relays asks for the size of what lies in a buffer that it may not have.
+  return {reinterpret_cast<uint8_t *>(reinterpret_cast<uintptr_t>(g.base) + static_cast<uint64_t>(start) + at), n};
 }
 
 inline Piece piece_of(const Lane &lane, const Frame &frame, uint32_t buf, int32_t chunk) {

@@ -47,6 +47,15 @@ TEST_CASE("an algorithm forced on a collective that it cannot do is refused at s
           says(r, refusal(r, id), {"alltoall", "ring", "direct: excluded"});
         }) == 0);
 }
+TEST_CASE("an algorithm asked for by name whose own option is wrong is refused although another could serve") {
+  CHECK(run_processes(2, {.env = {"TUTTI_ALGO=hier,direct", "TUTTI_PLUGIN_ALGO_HIER_INNER=dirct"}, .init = false},
+                      [](Rank &r, const tuttiUniqueId &id) {
+                        says(r, refusal(r, id), {"TUTTI_ALGO", "hier", "dirct", "TUTTI_PLUGIN_ALGO_HIER_INNER"});
+                      }) == 0);
+}
+TEST_CASE("an algorithm that nobody asked for and whose option is wrong leaves the others to serve") {
+  CHECK(run_processes(2, [](Rank &r) { run_all(r, {100}, false); }, {.env = {"TUTTI_PLUGIN_ALGO_HIER_INNER=dirct"}}) == 0);
+}
 TEST_CASE("a list for no collective in particular holds where it can serve, and the rest says that it does not") {
   CHECK(run_processes(3,
                       [](Rank &r) {
