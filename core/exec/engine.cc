@@ -127,6 +127,8 @@ Status EngineImpl::check_args(const Bound &b, const OpArgs &args) const {
 // The caller's tables may go once enqueue() has returned.
 void EngineImpl::copy_tables(Queued &q) {
   BufferShape &in = q.args.in_shape, &out = q.args.out_shape;
+  if (!in.bytes && !in.offsets && !out.bytes && !out.offsets && !q.args.in_marks && !q.args.out_marks) [[likely]]
+    return;
   const std::pair<const uint64_t **, uint32_t> tables[] = {{&in.bytes, in.blocks},        {&in.offsets, in.blocks},
                                                            {&out.bytes, out.blocks},      {&out.offsets, out.blocks},
                                                            {&q.args.in_marks, in.blocks}, {&q.args.out_marks, out.blocks}};
@@ -143,7 +145,9 @@ Result<uint64_t> EngineImpl::enqueue(const Bound *bound, const OpArgs &args, std
   TUTTI_TRY(check_args(*bound, args));
   const uint64_t seq = enqueued_ + 1;
   if (seq > kQueue && completed() < seq - kQueue) TUTTI_TRY(wait(seq - kQueue));
-  Queued &q = queue_[seq % kQueue];
+  const bool idle = completed() == enqueued_;
+  if (idle) queue_start_ = seq; // nobody reads the queue: its first entry is the one in the cache
+  Queued &q = queued(seq);
   q.bound = const_cast<Bound *>(bound); // the engine's own; callers only hold it
   q.args = args;
   q.after.assign(after.begin(), after.end());
@@ -154,8 +158,21 @@ Result<uint64_t> EngineImpl::enqueue(const Bound *bound, const OpArgs &args, std
   }
   enqueued_ = seq;
   tail_.store(seq, std::memory_order_release);
+  if (idle && after.empty() && is_short(args) && !bound->has_net) start_now(q, seq);
   if (progress_thread_) driver::work_arrived();
   return seq;
+}
+
+// What can be sent at once leaves before the caller has come to wait: that way back is hidden behind the message's.
+void EngineImpl::start_now(Queued &q, uint64_t seq) {
+  if (!own()) return;
+  if (completed() + 1 == seq && !active_ && !failed()) {
+    start(*q.bound, q.args, seq);
+    const Drive d = drive(0);
+    if (d == Drive::done) complete();
+    if (d == Drive::failed) explain_fault();
+  }
+  disown();
 }
 
 Status EngineImpl::wait(uint64_t seq) {

@@ -259,7 +259,7 @@ bool EngineImpl::drive_round(uint32_t polls) {
     if (!active_) {
       const uint64_t seq = completed_.load(std::memory_order_relaxed) + 1;
       if (seq > tail_.load(std::memory_order_acquire)) return any;
-      Queued &op = queue_[seq % kQueue];
+      Queued &op = queued(seq);
       if (!dependencies_met(op)) return any;
       start(*op.bound, op.args, seq);
       any = true;
