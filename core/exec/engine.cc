@@ -145,8 +145,7 @@ Result<uint64_t> EngineImpl::enqueue(const Bound *bound, const OpArgs &args, std
   TUTTI_TRY(check_args(*bound, args));
   const uint64_t seq = enqueued_ + 1;
   if (seq > kQueue && completed() < seq - kQueue) TUTTI_TRY(wait(seq - kQueue));
-  const bool idle = completed() == enqueued_;
-  if (idle) queue_start_ = seq; // nobody reads the queue: its first entry is the one in the cache
+  if (completed() == enqueued_) queue_start_ = seq; // nobody reads the queue: its first entry is the one in the cache
   Queued &q = queued(seq);
   q.bound = const_cast<Bound *>(bound); // the engine's own; callers only hold it
   q.args = args;
@@ -158,21 +157,8 @@ Result<uint64_t> EngineImpl::enqueue(const Bound *bound, const OpArgs &args, std
   }
   enqueued_ = seq;
   tail_.store(seq, std::memory_order_release);
-  if (idle && after.empty() && is_short(args) && !bound->has_net) start_now(q, seq);
   if (progress_thread_) driver::work_arrived();
   return seq;
-}
-
-// What can be sent at once leaves before the caller has come to wait: that way back is hidden behind the message's.
-void EngineImpl::start_now(Queued &q, uint64_t seq) {
-  if (!own()) return;
-  if (completed() + 1 == seq && !active_ && !failed()) {
-    start(*q.bound, q.args, seq);
-    const Drive d = drive(0);
-    if (d == Drive::done) complete();
-    if (d == Drive::failed) explain_fault();
-  }
-  disown();
 }
 
 Status EngineImpl::wait(uint64_t seq) {

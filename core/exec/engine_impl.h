@@ -12,10 +12,9 @@
 
 namespace tutti {
 
-constexpr uint32_t kRoundOps = 32;          // completed in one round at most: the others of the process want their turn
-constexpr uint64_t kStartAtOnce = 16 << 10; // bytes that enqueue() itself begins to move
-constexpr uint32_t kRecent = 32;            // calls remembered for diagnoses
-constexpr size_t kMostNamed = 8;            // ranks asked and named in one error
+constexpr uint32_t kRoundOps = 32; // completed in one round at most: the others of the process want their turn
+constexpr uint32_t kRecent = 32;   // calls remembered for diagnoses
+constexpr size_t kMostNamed = 8;   // ranks asked and named in one error
 
 // Orders stores past the caches before what other threads learn next.
 inline void store_fence() {
@@ -95,11 +94,6 @@ private:
 
   static void copy_tables(Queued &queued);
   Queued &queued(uint64_t seq) { return queue_[(seq - queue_start_) % kQueue]; }
-  void start_now(Queued &queued, uint64_t seq);
-  static bool is_short(const OpArgs &args) { // so that enqueue() stays a short call
-    const BufferShape &in = args.in_shape, &out = args.out_shape;
-    return !in.bytes && !out.bytes && std::max(in.blocks * in.block_bytes, out.blocks * out.block_bytes) <= kStartAtOnce;
-  }
 
   // run.cc: all of it by the owner
   Status check_args(const Bound &bound, const OpArgs &args) const;
