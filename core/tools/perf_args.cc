@@ -11,10 +11,10 @@ struct TypeName {
   const char *name, *alias;
   size_t bytes;
 };
-constexpr TypeName kTypes[tuttiNumTypes] = {{"int8", "char", 1},     {"uint8", "uint8", 1},   {"int32", "int", 4},
-                                            {"uint32", "uint32", 4}, {"int64", "int64", 8},   {"uint64", "uint64", 8},
-                                            {"half", "float16", 2},  {"float", "float32", 4}, {"double", "float64", 8},
-                                            {"bfloat16", "bf16", 2}};
+constexpr TypeName kTypes[tuttiNumTypes] = {{"int8", "char", 1},     {"uint8", "uint8", 1},       {"int32", "int", 4},
+                                            {"uint32", "uint32", 4}, {"int64", "int64", 8},       {"uint64", "uint64", 8},
+                                            {"half", "float16", 2},  {"float", "float32", 4},     {"double", "float64", 8},
+                                            {"bfloat16", "bf16", 2}, {"f8e4m3", "float8e4m3", 1}, {"f8e5m2", "float8e5m2", 1}};
 constexpr const char *kOps[] = {"sum", "prod", "max", "min", "avg", "mulsum"};
 
 constexpr const char *kAbout =

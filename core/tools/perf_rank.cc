@@ -218,6 +218,12 @@ void Rank::make_premul(tuttiDataType_t type) {
   case tuttiBfloat16:
     scalar.bits = factor == 1 ? 0x3f80 : 0x4000;
     break;
+  case tuttiFloat8e4m3:
+    scalar.bits = factor == 1 ? 0x38 : 0x40;
+    break;
+  case tuttiFloat8e5m2:
+    scalar.bits = factor == 1 ? 0x3c : 0x40;
+    break;
   default:
     scalar.i64 = factor; // little-endian: the low bytes serve every integer type
   }

@@ -49,7 +49,7 @@ TEST_CASE("arguments out of range are refused with the value and the range, and 
           float x[8] = {}, y[8] = {};
           EXPECT(r,
                  tuttiAllReduce(x, y, 8, static_cast<tuttiDataType_t>(17), tuttiSum, r.comm, nullptr) == tuttiInvalidArgument);
-          EXPECT(r, has(last_error(r), "type 17") && has(last_error(r), "0 to 9"));
+          EXPECT(r, has(last_error(r), "type 17") && has(last_error(r), "0 to 11"));
           EXPECT(r, tuttiBroadcast(x, y, 8, tuttiFloat32, 2, r.comm, nullptr) == tuttiInvalidArgument);
           EXPECT(r, has(last_error(r), "root 2") && has(last_error(r), "0 to 1"));
           EXPECT(r,

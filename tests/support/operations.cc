@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kGuard = 64;
 constexpr unsigned char kGuardByte = 0xa7;
-constexpr size_t kBytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2}; // by tuttiDataType_t
+constexpr size_t kBytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1}; // by tuttiDataType_t
 
 // Memory with guards on both sides, off by `misalign` from a cache line.
 class Buffer {
@@ -105,6 +105,12 @@ private:
       break;
     case tuttiBfloat16:
       put(static_cast<uint16_t>(two ? 0x4000 : 0x3f80));
+      break;
+    case tuttiFloat8e4m3:
+      put(static_cast<uint8_t>(two ? 0x40 : 0x38));
+      break;
+    case tuttiFloat8e5m2:
+      put(static_cast<uint8_t>(two ? 0x40 : 0x3c));
       break;
     case tuttiFloat32:
       put(two ? 2.0f : 1.0f);

@@ -67,7 +67,9 @@ typedef enum tuttiDataType_t {
   tuttiFloat32 = 7, tuttiFloat = 7,
   tuttiFloat64 = 8, tuttiDouble = 8,
   tuttiBfloat16 = 9,
-  tuttiNumTypes = 10
+  tuttiFloat8e4m3 = 10, /* OCP: no infinities, up to 448 */
+  tuttiFloat8e5m2 = 11, /* OCP: the upper byte of a float16, up to 57344. Reductions of both saturate, infinities too */
+  tuttiNumTypes = 12
 } tuttiDataType_t;
 /* clang-format on */
 

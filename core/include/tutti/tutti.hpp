@@ -43,12 +43,18 @@ inline void check(tuttiResult_t result, tuttiComm_t comm = nullptr) {
   throw Error(result, text.empty() ? tuttiGetErrorString(result) : text);
 }
 
-// Storage types of the 16-bit floats; arithmetic on them is the user's business.
+// Storage types of the narrow floats; arithmetic on them is the user's business.
 struct Half {
   uint16_t bits;
 };
 struct Bfloat16 {
   uint16_t bits;
+};
+struct Float8E4m3 {
+  uint8_t bits;
+};
+struct Float8E5m2 {
+  uint8_t bits;
 };
 
 namespace detail {
@@ -67,6 +73,8 @@ template <> struct TypeOf<long long> { static constexpr tuttiDataType_t value = 
 template <> struct TypeOf<unsigned long long> { static constexpr tuttiDataType_t value = tuttiUint64; };
 template <> struct TypeOf<Half> { static constexpr tuttiDataType_t value = tuttiFloat16; };
 template <> struct TypeOf<Bfloat16> { static constexpr tuttiDataType_t value = tuttiBfloat16; };
+template <> struct TypeOf<Float8E4m3> { static constexpr tuttiDataType_t value = tuttiFloat8e4m3; };
+template <> struct TypeOf<Float8E5m2> { static constexpr tuttiDataType_t value = tuttiFloat8e5m2; };
 template <> struct TypeOf<float> { static constexpr tuttiDataType_t value = tuttiFloat32; };
 template <> struct TypeOf<double> { static constexpr tuttiDataType_t value = tuttiFloat64; };
 } // namespace detail
