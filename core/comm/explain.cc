@@ -45,8 +45,10 @@ Result<std::string> Communicator::explain(std::string_view coll, uint64_t count,
     out.update(geometry(c.algo.table->name, c.proto.table->name, c.channels, c.slot_bytes, c.depth, c.flags));
     const auto ways = selector_->rate(row, v ? kBytesV : uint64_t(1) << bucket);
     const std::string over = selector_->passed_over(row);
-    out["why"] = fmt::format("tuner \"{}\", bucket {}, asked by rank 0{}{}", tuner_ ? tuner_.table->name : "none", bucket,
-                             over.empty() ? "" : "; ", over);
+    const std::string note = selector_->determinism_note(row);
+    out["why"] = fmt::format("tuner \"{}\", bucket {}, asked by rank 0{}{}{}{}", tuner_ ? tuner_.table->name : "none", bucket,
+                             over.empty() ? "" : "; ", over, note.empty() ? "" : "; ", note);
+    out["deterministic"] = options_.config->text("coll.deterministic");
     out["bucket"] = bucket;
     for (const Rated &w : ways) {
       ordered_json way = geometry(w.algo.table->name, w.proto.table->name, w.channels, w.slot_bytes, w.depth, w.flags);

@@ -194,9 +194,10 @@ void Communicator::log_selection() const {
     const std::string over = selector_->passed_over(row);
     const std::string head = fmt::format("comm {:#x}: {}{} -> ", core_->bootstrap->comm_id(), row_name(row), range);
     if (!c.algo) return log::info(Subsys::tuning, "{}refused: {}", head, c.refusal);
-    log::info(Subsys::tuning, "{}{}/{}, {} channel{}, slots {} x {} (tuner \"{}\", bucket {}{}{}{})", head, c.algo.table->name,
-              c.proto.table->name, c.channels, c.channels == 1 ? "" : "s", size_text(c.slot_bytes), c.depth,
-              tuner_ ? tuner_.table->name : "none", bucket, selector_->next_best(row, bucket), over.empty() ? "" : "; ", over);
+    log::info(Subsys::tuning, "{}{}/{}, {} channel{}, slots {} x {} (tuner \"{}\", bucket {}{}{}{}{}{})", head,
+              c.algo.table->name, c.proto.table->name, c.channels, c.channels == 1 ? "" : "s", size_text(c.slot_bytes), c.depth,
+              tuner_ ? tuner_.table->name : "none", bucket, selector_->next_best(row, bucket), over.empty() ? "" : "; ", over,
+              note.empty() ? "" : "; ", note);
   };
   for (uint32_t row = 0; row < kRows; row++) {
     if (row == TUTTI_COLL_BARRIER) {
@@ -207,6 +208,7 @@ void Communicator::log_selection() const {
       while (b < kBuckets && selection_.index[row][b] == selection_.index[row][first]) b++;
       line(row, first, size_range(first, b));
     }
+    const std::string note = selector_->determinism_note(row);
   }
 }
 

@@ -34,8 +34,11 @@ Result<std::shared_ptr<const Plan>> Communicator::make_plan(const BoundKey &key,
     return make_request(topology_, coll_of_row(key.row), rank, key.root, choice.channels, flags);
   };
   // One rank's proof holds for all, and its error reaches all.
-  if (rank_ == 0 && nranks_ <= kMostChecked && options_.config->flag("plan.check"))
-    TUTTI_TRY(check_plans_once(choice.algo, nranks_, key.in_place, request_of));
+  const auto promised = rank_ == 0 ? selector_->promised_order(key.row) : std::nullopt;
+  if (rank_ == 0 && (promised || (nranks_ <= kMostChecked && options_.config->flag("plan.check")))) {
+    TUTTI_ASSIGN(stats, check_plans_once(choice.algo, nranks_, key.in_place, request_of));
+    if (promised) TUTTI_TRY(confirm_order(stats, *promised, request_of(0), choice.algo.table->name));
+  }
   return build_plan(choice.algo, request_of(rank_));
 }
 

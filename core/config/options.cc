@@ -123,6 +123,10 @@ const std::vector<Option> &table() {
     // ---- p2p: links of send and receive
     {.key = "p2p.slot_bytes", .type = TUTTI_OPT_BYTES, .default_value = "0",
      .help = "payload of one slot of a send/receive link (0 = 8, 32 or 64 KiB, by the number of ranks)",
+    {.key = "coll.deterministic", .default_value = "off",
+     .help = "run: the same bits of sums in every run with the same ranks and settings; size: an element's bits depend on its "
+             "operands, the number of ranks and their order alone, not on sizes, channels, protocols or hosts",
+     .env = "TUTTI_DETERMINISTIC", .choices = "off|run|size", .scope = Scope::communicator, .agree = true},
      .env = "TUTTI_P2P_SLOT_BYTES", .aliases = {"NCCL_P2P_NET_CHUNKSIZE"}, .min = 0, .max = kGiB,
      .scope = Scope::communicator, .agree = true},
     {.key = "p2p.depth", .type = TUTTI_OPT_INT, .default_value = "4", .help = "slots of a send/receive link",

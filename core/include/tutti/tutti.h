@@ -92,15 +92,16 @@ typedef struct tuttiConfig_t {
   int blocking; /* 0: set-up, split and finalize return tuttiInProgress; see tuttiCommGetAsyncError. Default 1 */
   int minCTAs;  /* fewest and most channels; the names are the field's */
   int maxCTAs;
-  const char *netName;     /* network plugin by name ("socket"), case-insensitive */
-  const char *commName;    /* for log lines */
-  int trafficClass;        /* handed to the network plugin */
-  int splitShare;          /* accepted and without effect in this version */
-  const char *algo;        /* as option coll.algo, for this communicator */
-  const char *proto;       /* as option coll.proto */
-  const char *tuner;       /* tuner plugin by name */
-  int64_t timeoutMs;       /* as option core.timeout */
-  uint64_t memoryCapBytes; /* as option memory.cap */
+  const char *netName;       /* network plugin by name ("socket"), case-insensitive */
+  const char *commName;      /* for log lines */
+  int trafficClass;          /* handed to the network plugin */
+  int splitShare;            /* accepted and without effect in this version */
+  const char *algo;          /* as option coll.algo, for this communicator */
+  const char *proto;         /* as option coll.proto */
+  const char *tuner;         /* tuner plugin by name */
+  int64_t timeoutMs;         /* as option core.timeout */
+  uint64_t memoryCapBytes;   /* as option memory.cap */
+  const char *deterministic; /* as option coll.deterministic: "off", "run", "size" */
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_UNDEF_INT INT32_MIN
@@ -108,7 +109,7 @@ typedef struct tuttiConfig_t {
 #define TUTTI_CONFIG_INITIALIZER                                                                                               \
   {                                                                                                                            \
     sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT,             \
-        TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, NULL, NULL, NULL, 0, 0             \
+        TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, NULL, NULL, NULL, 0, 0, NULL       \
   }
 
 /* ---- version, errors ---------------------------------------------------------------------------------------------- */
