@@ -192,6 +192,7 @@ void Communicator::log_selection() const {
   const auto line = [&](uint32_t row, uint32_t bucket, const std::string &range) {
     const Choice &c = selection_.at(row, bucket);
     const std::string over = selector_->passed_over(row);
+    const std::string note = selector_->determinism_note(row);
     const std::string head = fmt::format("comm {:#x}: {}{} -> ", core_->bootstrap->comm_id(), row_name(row), range);
     if (!c.algo) return log::info(Subsys::tuning, "{}refused: {}", head, c.refusal);
     log::info(Subsys::tuning, "{}{}/{}, {} channel{}, slots {} x {} (tuner \"{}\", bucket {}{}{}{}{}{})", head,
@@ -208,7 +209,6 @@ void Communicator::log_selection() const {
       while (b < kBuckets && selection_.index[row][b] == selection_.index[row][first]) b++;
       line(row, first, size_range(first, b));
     }
-    const std::string note = selector_->determinism_note(row);
   }
 }
 
