@@ -137,6 +137,8 @@ public:
   // ---- queries
   int rank() const { return rank_; }
   int nranks() const { return nranks_; }
+  Result<void *> register_buffer(const void *buffer, uint64_t bytes);
+  Status deregister_buffer(const void *handle);
   const InitOptions &options() const { return options_; }
   const std::shared_ptr<Core> &core() const { return core_; }
   std::shared_ptr<Core> shared_core() const;     // [any thread] nullptr before the set-up and after the end
@@ -180,6 +182,7 @@ private:
   Status start_engine(Iface<tutti_net_v1> net);
   void log_ready() const;
   void log_selection() const;
+  Status exchange_readable();
 
   Status check_type(std::string_view what, int type) const;
   Status check_rank(std::string_view what, std::string_view name, int rank) const;
@@ -208,6 +211,7 @@ private:
   SelectionTable selection_;
   std::unique_ptr<Selector> selector_; // for explanations
 
+  std::string no_pull_; // what some rank has against reading its peers' memory; the same on all ranks
   std::array<std::array<Hot, kBuckets>, kRows> hot_{};
   std::unordered_map<uint64_t, const Bound *> found_;   // by Hot::key, for operations that take turns
   std::map<BoundKey, const Bound *> bounds_;            // different keys may share one
@@ -219,7 +223,12 @@ private:
   uint64_t last_seq_ = 0;
   uint64_t barrier_word_ = 0; // what barriers reduce, in place
   std::vector<Premul> premuls_;
-  const uint32_t premul_salt_; // tells this communicator's handles from others'
+  struct Registration {
+    const void *buffer;
+    uint64_t bytes;
+  };
+  std::vector<std::unique_ptr<Registration>> registrations_; // their addresses are the handles
+  const uint32_t premul_salt_;                               // tells this communicator's handles from others'
   std::vector<Engine::Dependency> after_;
   struct Hold {
     Point point;

@@ -221,6 +221,7 @@ std::vector<Rated> Selector::list(uint32_t row) const {
               .timed = false,
               .reason = reason};
       if (reason.empty() && !protos_.allows(coll, proto.table->name)) w.reason = "excluded by " + protos_.describe(coll);
+      if (w.reason.empty() && proto.table->signal == TUTTI_SIGNAL_DESCRIPTOR) w.reason = in_.no_pull;
       if (w.reason.empty() && proto.table->signal == TUTTI_SIGNAL_DESCRIPTOR && mode_ == Determinism::run && adds(row) &&
           !protos_.forced(coll))
         w.reason = describe_determinism(*in_.config) + ": every run finds out anew whether memory can be read";
@@ -254,6 +255,22 @@ const Selector::RowOrder &Selector::row_order(uint32_t row) const {
     if (!it->second.id || places[id] < places[*it->second.id]) it->second = {id, w.algo.table->name};
   }
   return it->second;
+}
+
+// A protocol that was asked for by name and cannot be used is no matter of taste.
+Status Selector::check_pull() const {
+  const auto protos = in_.registry->all<tutti_proto_v1>(TUTTI_PROTO);
+  for (uint32_t row = 0; row < kRows && !in_.no_pull.empty(); row++) {
+    const tutti_coll coll = coll_of_row(row);
+    const bool other = std::any_of(protos.begin(), protos.end(), [&](const auto &p) {
+      return p.table->signal != TUTTI_SIGNAL_DESCRIPTOR && protos_.allows(coll, p.table->name);
+    });
+    if (protos_.forced(coll) && !other)
+      return fail(Code::invalid_usage, "{}: {}", protos_.describe(coll), in_.no_pull)
+          .hint("allow \"simple\" beside it, or set shm.pull = \"mapped\" (TUTTI_SHM_PULL) to pull from tuttiMemAlloc memory "
+                "only");
+  }
+  return {};
 }
 
 std::vector<Rated> Selector::rate(uint32_t row, uint64_t bytes) const {
@@ -318,6 +335,7 @@ Choice Selector::choose(uint32_t row, uint64_t bytes) const {
 
 Result<SelectionTable> Selector::table() const {
   TUTTI_TRY(check_general_list());
+  TUTTI_TRY(check_pull());
   SelectionTable t;
   for (uint32_t row = 0; row < kRows; row++) {
     for (uint32_t b = 0; b < kBuckets; b++) {

@@ -67,6 +67,7 @@ public:
     Iface<tutti_tuner_v1> tuner; // may be empty: the core's own order
     const Topology *topology = nullptr;
     LinkClass slowest = LinkClass::local;
+    std::string no_pull; // why protocols of descriptors cannot be used; "" = they can
   };
   static Result<Selector> create(Input input);
   // What coll.algo asks for by naming the collective holds or is an error here. A list without a collective's name holds for
@@ -88,6 +89,7 @@ private:
   explicit Selector(Input input) : in_(std::move(input)) {}
   bool list_holds(uint32_t row) const;
   Status check_general_list() const;
+  Status check_pull() const;
   // What the tuner is told of the ranks' places: all; their division into hosts; nothing, as if all were on one host.
   enum class Ask { here, with_such_hosts, anywhere };
   tutti_tune_query query_of(uint32_t row, uint64_t bytes, Ask ask) const;

@@ -200,6 +200,8 @@ bool EngineImpl::quiesce() {
     }
     if (patience.expired()) {
       log::warn(log::Subsys::coll, "a thread still runs {} after {} s, its buffers may be in use", activity(),
+      if (!transport_->revoke(patience))
+        log::warn(log::Subsys::coll, "another rank of this process still reads the buffers of {}", activity());
                 std::chrono::duration_cast<std::chrono::seconds>(kQuiesceTime).count());
       return false;
     }

@@ -2,6 +2,7 @@
 #include "base/types.h"
 #include "exec/engine_impl.h"
 #include "transport/net_port.h"
+#include "transport/transport.h"
 #include <algorithm>
 #include <cstring>
 
@@ -95,6 +96,11 @@ void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq) {
   frame_.bound = &b;
   frame_.received = b.received.data();
   frame_.operands = b.operands.data();
+  frame_.payloads = b.payloads.data();
+  if (!b.lending.empty()) {
+    frame_.regions[0] = regions::find(args.in);
+    frame_.regions[1] = regions::find(args.out);
+  }
   frame_.scratch = b.scratch;
   frame_.scratch_stride = b.scratch_stride;
   frame_.shape[0] = &args.in_shape;
@@ -211,9 +217,31 @@ EngineImpl::Drive EngineImpl::run_plan(Bound &b, uint32_t polls) {
   return b.multi || b.step_major ? run_lanes(b, polls) : run_single(b, polls);
 }
 
+// The peers have read what they read in this rank's memory.
+bool EngineImpl::loans_ended(const Bound &b) {
+  return std::all_of(b.lending.begin(), b.lending.end(), [](Ring *r) {
+    if (r->cold->described > r->credit) r->credit = load_acquire(r->credit_line);
+    return r->cold->described <= r->credit;
+  });
+}
+
+// Links in memory only.
+EngineImpl::Drive EngineImpl::drive_memory(Bound &b, uint32_t polls) {
+  if (!draining_) {
+    const Drive d = slices_ ? run_plan(b, polls) : Drive::done;
+    if (d != Drive::done || b.lending.empty()) return d;
+    draining_ = true;
+  }
+  for (uint32_t round = 0; round <= polls && !stop_requested(); round++) {
+    if (loans_ended(b)) return Drive::done;
+    if (round > kEagerPolls) cpu_pause();
+  }
+  return Drive::blocked;
+}
+
 EngineImpl::Drive EngineImpl::drive(uint32_t polls) {
   Bound &b = *active_;
-  if (!b.has_net) return slices_ ? run_plan(b, polls) : Drive::done;
+  if (!b.has_net) return drive_memory(b, polls);
   NetPort &net = *transport_->net();
   for (uint32_t round = 0; round <= polls / kPollsPerNetRound && !stop_requested();
        round++) { // the device moves only when asked
@@ -223,7 +251,7 @@ EngineImpl::Drive EngineImpl::drive(uint32_t polls) {
       if (d == Drive::failed) return d;
       draining_ = d == Drive::done; // what has not left yet still belongs to the device
     }
-    if (draining_ && !net.sends_pending()) return Drive::done;
+    if (draining_ && !net.sends_pending() && loans_ended(b)) return Drive::done;
   }
   return Drive::blocked;
 }
