@@ -21,13 +21,18 @@ Result<std::string> Communicator::explain(std::string_view coll, uint64_t count,
   TUTTI_TRY(usable());
   TUTTI_TRY(check_type("explain", type));
   const bool v = coll == "alltoallv";
-  const auto found = v ? std::optional<tutti_coll>(TUTTI_COLL_ALL_TO_ALL) : coll_from(coll);
+  // Blocks of different sizes run as equal ones of the same size together.
+  const bool blocks = coll == "all_gather_v" || coll == "reduce_scatter_v";
+  const auto found =
+      v ? std::optional<tutti_coll>(TUTTI_COLL_ALL_TO_ALL) : coll_from(blocks ? coll.substr(0, coll.size() - 2) : coll);
   if (!found) return tutti::fail(Code::invalid_argument, "explain: \"{}\" is no collective", coll);
   const uint32_t row = v ? kRowV : *found, n = static_cast<uint32_t>(nranks_);
   const bool p2p = !v && *found == TUTTI_COLL_SEND_RECV;
   const uint64_t bytes =
       count * dtype_bytes(static_cast<tutti_dtype>(type)) * std::max(coll_in_blocks(*found, n), coll_out_blocks(*found, n));
-  ordered_json out{{"coll", v ? std::string_view("alltoallv") : coll_name(*found)},
+  ordered_json out{{"coll", v        ? std::string_view("alltoallv")
+                            : blocks ? coll
+                                     : coll_name(*found)},
                    {"count", count},
                    {"type", dtype_name(static_cast<tutti_dtype>(type))},
                    {"bytes", bytes},

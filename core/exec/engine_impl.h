@@ -62,7 +62,7 @@ private:
   };
   // A remembered call; words are atomic because diagnoses read them while the owner writes the next: seq is 0 meanwhile.
   struct Recent {
-    std::atomic<uint64_t> type_op{0}, root_signature{0}, count{0}, number{0}, seq{0};
+    std::atomic<uint64_t> type_op{0}, root_signature{0}, count{0}, table{0}, number{0}, seq{0};
     std::atomic<const Bound *> bound{nullptr};
   };
   struct Question { // to a peer, without an answer so far

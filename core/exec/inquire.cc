@@ -29,6 +29,7 @@ bool EngineImpl::read_recent(const Recent &r, CallInfo *call, uint32_t *signatur
   call->op = static_cast<uint32_t>(type_op);
   call->root = static_cast<int32_t>(root_signature >> 32);
   call->count = r.count.load(acquire);
+  call->table = r.table.load(acquire);
   call->number = r.number.load(acquire);
   *signature = static_cast<uint32_t>(root_signature);
   return r.seq.load(std::memory_order_relaxed) == *seq;

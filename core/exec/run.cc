@@ -60,7 +60,7 @@ void place_buffer(Geo *g, const BufferShape &s, uint32_t pieces, uint32_t groups
 uint32_t call_signature(const CallInfo &c) {
   if (c.coll == TUTTI_COLL_SEND_RECV) return mix32(TUTTI_COLL_SEND_RECV) | 1u; // ranks may group them differently
   const uint64_t head = uint64_t(c.coll) << 48 | uint64_t(c.dtype) << 40 | uint64_t(c.op & 0xff) << 32 | uint32_t(c.root);
-  return mix32(head ^ (c.count + 0x1234'5678'9abcull) * 0xd6e8'feb8'6659'fd93ull) | 1u;
+  return mix32((head ^ (c.count + 0x1234'5678'9abcull) * 0xd6e8'feb8'6659'fd93ull) + c.table) | 1u;
 }
 
 void EngineImpl::place(Bound &b, const OpArgs &args) {
@@ -92,7 +92,7 @@ void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq) {
   const bool p2p = args.call.coll == TUTTI_COLL_SEND_RECV;
   frame_.slice_bytes = b.selection.slot_bytes;
   frame_.signature = call_signature(args.call);
-  frame_.keyed = p2p || args.in_shape.bytes || args.out_shape.bytes;
+  frame_.keyed = p2p || ((args.in_shape.bytes || args.out_shape.bytes) && !args.call.table);
   frame_.bound = &b;
   frame_.received = b.received.data();
   frame_.operands = b.operands.data();

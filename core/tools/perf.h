@@ -54,6 +54,7 @@ struct Shape {
   uint64_t send_at = 0, recv_at = 0; // in place: where both start in the one buffer
   std::vector<Piece> input, result;
   std::vector<uint64_t> send_counts, send_at_peer, recv_counts, recv_at_peer; // alltoallv
+  std::vector<uint64_t> block_counts, block_at;                               // all_gather_v, reduce_scatter_v
 };
 
 struct Call {

@@ -17,14 +17,14 @@ BIN = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build/release/bin")
 TUTTI = os.path.join(BIN, "tutti")
 LIMIT = 90  # seconds for one command; a hang is a failure, not a hang of the test
 
-REDUCING = ["all_reduce", "reduce", "reduce_scatter"]
+REDUCING = ["all_reduce", "reduce", "reduce_scatter", "reduce_scatter_v"]
 WITH_ROOT = ["broadcast", "reduce", "gather", "scatter"]
 NOT_IN_PLACE = ["alltoall", "alltoallv", "sendrecv", "barrier"]
-OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "alltoallv", "gather",
-              "scatter", "sendrecv", "hypercube", "barrier"]
+OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "alltoallv", "all_gather_v",
+              "reduce_scatter_v", "gather", "scatter", "sendrecv", "hypercube", "barrier"]
 FACTOR = {"all_reduce": lambda n: 2 * (n - 1) / n, "all_gather": lambda n: (n - 1) / n, "reduce_scatter": lambda n: (n - 1) / n,
           "alltoall": lambda n: (n - 1) / n, "alltoallv": lambda n: (n - 1) / n, "gather": lambda n: (n - 1) / n,
-          "scatter": lambda n: (n - 1) / n}
+          "scatter": lambda n: (n - 1) / n, "all_gather_v": lambda n: (n - 1) / n, "reduce_scatter_v": lambda n: (n - 1) / n}
 
 
 def clean_env(**more):

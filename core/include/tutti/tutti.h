@@ -190,6 +190,15 @@ TUTTI_API tuttiResult_t tuttiAllGather(const void *sendbuff, void *recvbuff, siz
 /* sendbuff holds nranks * recvcount elements. In place: recvbuff == sendbuff + rank * recvcount. */
 TUTTI_API tuttiResult_t tuttiReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount, tuttiDataType_t type,
                                            tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream);
+/* Blocks of different sizes: counts[r] elements from recvbuff + displs[r] on come from rank r; displs NULL: one block behind
+ * the other. All ranks give the same counts, zeros allowed; arrays are read before the call returns. Blocks do not overlap.
+ * sendbuff holds counts[rank] elements. In place: sendbuff == recvbuff + displs[rank]. */
+TUTTI_API tuttiResult_t tuttiAllGatherV(const void *sendbuff, void *recvbuff, const size_t counts[], const size_t displs[],
+                                        tuttiDataType_t type, tuttiComm_t comm, tuttiStream_t stream);
+/* The same for blocks of sendbuff: rank r gets the reduction of everybody's counts[r] elements from sendbuff + displs[r] on.
+ * In place: recvbuff == sendbuff + displs[rank]. */
+TUTTI_API tuttiResult_t tuttiReduceScatterV(const void *sendbuff, void *recvbuff, const size_t counts[], const size_t displs[],
+                                            tuttiDataType_t type, tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream);
 /* Both hold nranks * count elements; not in place. */
 TUTTI_API tuttiResult_t tuttiAlltoAll(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type,
                                       tuttiComm_t comm, tuttiStream_t stream);

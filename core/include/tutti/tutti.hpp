@@ -299,6 +299,17 @@ public:
     check_sizes<I, O>(std::ranges::size(in), std::ranges::size(out), size(), 1);
     call(tuttiReduceScatter(data(in), data(out), count(out), type<I>(), op, comm_, raw(s)));
   }
+  // Blocks of different sizes, one behind the other; counts: one per rank, the same on all ranks.
+  template <InputBuffer I, OutputBuffer O>
+  void all_gather_v(const I &in, O &&out, std::span<const size_t> counts, const Stream *s = nullptr) {
+    check_blocks<I, O>(std::ranges::size(out), std::ranges::size(in), counts);
+    call(tuttiAllGatherV(data(in), data(out), counts.data(), nullptr, type<I>(), comm_, raw(s)));
+  }
+  template <InputBuffer I, OutputBuffer O>
+  void reduce_scatter_v(const I &in, O &&out, std::span<const size_t> counts, Op op, const Stream *s = nullptr) {
+    check_blocks<I, O>(std::ranges::size(in), std::ranges::size(out), counts);
+    call(tuttiReduceScatterV(data(in), data(out), counts.data(), nullptr, type<I>(), op, comm_, raw(s)));
+  }
   template <InputBuffer I, OutputBuffer O> void all_to_all(const I &in, O &&out, const Stream *s = nullptr) {
     check_sizes<I, O>(std::ranges::size(in), std::ranges::size(out), 1, 1);
     call(tuttiAlltoAll(data(in), data(out), count(in) / static_cast<size_t>(size()), type<I>(), comm_, raw(s)));
@@ -339,6 +350,19 @@ private:
       throw Error(tuttiInvalidArgument, "input of " + std::to_string(in) + " and output of " + std::to_string(out) +
                                             " elements do not fit each other (" + std::to_string(in_blocks) + " : " +
                                             std::to_string(out_blocks) + ")");
+  }
+  // whole: of the buffer with a block for each rank; own: of the other one.
+  template <class I, class O> void check_blocks(size_t whole, size_t own, std::span<const size_t> counts) const {
+    static_assert(type<I>() == type<O>(), "input and output have the same element type");
+    if (counts.size() != static_cast<size_t>(size()))
+      throw Error(tuttiInvalidArgument, std::to_string(counts.size()) + " counts for " + std::to_string(size()) + " ranks");
+    size_t sum = 0;
+    for (const size_t c : counts) sum += c;
+    const size_t mine = counts[static_cast<size_t>(rank())];
+    if (sum != whole || mine != own)
+      throw Error(tuttiInvalidArgument, "counts of " + std::to_string(sum) + " elements, " + std::to_string(mine) +
+                                            " of them this rank's, do not fit buffers of " + std::to_string(whole) + " and " +
+                                            std::to_string(own));
   }
   void close() noexcept {
     if (!comm_) return;
