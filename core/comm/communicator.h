@@ -137,12 +137,12 @@ public:
 
   Status create_premul(const void *scalar, int type, int *op);
   Status destroy_premul(int op);
+  Result<void *> register_buffer(const void *buffer, uint64_t bytes);
+  Status deregister_buffer(const void *handle);
 
   // ---- queries
   int rank() const { return rank_; }
   int nranks() const { return nranks_; }
-  Result<void *> register_buffer(const void *buffer, uint64_t bytes);
-  Status deregister_buffer(const void *handle);
   const InitOptions &options() const { return options_; }
   const std::shared_ptr<Core> &core() const { return core_; }
   std::shared_ptr<Core> shared_core() const;     // [any thread] nullptr before the set-up and after the end
@@ -182,11 +182,11 @@ private:
   Status drain();  // until all that was enqueued is done
   Status set_up(); // after the bootstrap: agreement, net, engine, selection
   Status exchange_selection();
+  Status exchange_readable();
   void farewell();
   Status start_engine(Iface<tutti_net_v1> net);
   void log_ready() const;
   void log_selection() const;
-  Status exchange_readable();
 
   Status check_type(std::string_view what, int type) const;
   Status check_rank(std::string_view what, std::string_view name, int rank) const;
@@ -211,12 +211,12 @@ private:
   std::shared_ptr<Core> core_;
   Topology topology_;
   LinkClass slowest_ = LinkClass::local;
+  std::string no_pull_; // what some rank has against reading its peers' memory; the same on all ranks
   Iface<tutti_net_v1> net_;
   Iface<tutti_tuner_v1> tuner_;
   SelectionTable selection_;
   std::unique_ptr<Selector> selector_; // for explanations
 
-  std::string no_pull_; // what some rank has against reading its peers' memory; the same on all ranks
   std::array<std::array<Hot, kBuckets>, kRows> hot_{};
   std::unordered_map<uint64_t, const Bound *> found_;   // by Hot::key, for operations that take turns
   std::map<BoundKey, const Bound *> bounds_;            // different keys may share one

@@ -195,14 +195,14 @@ bool EngineImpl::quiesce() {
     if (own()) { // never given back
       if (active_ && active_->store_fence) store_fence();
       active_ = nullptr;
+      if (!transport_->revoke(patience))
+        log::warn(log::Subsys::coll, "another rank of this process still reads the buffers of {}", activity());
       if (transport_->has_net()) transport_->net()->close();
       quiesced_.store(true, std::memory_order_release);
       return true;
     }
     if (patience.expired()) {
       log::warn(log::Subsys::coll, "a thread still runs {} after {} s, its buffers may be in use", activity(),
-                if (!transport_->revoke(patience))
-                    log::warn(log::Subsys::coll, "another rank of this process still reads the buffers of {}", activity());
                 std::chrono::duration_cast<std::chrono::seconds>(kQuiesceTime).count());
       return false;
     }

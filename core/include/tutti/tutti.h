@@ -254,7 +254,14 @@ TUTTI_API tuttiResult_t tuttiWorkDestroy(tuttiWork_t work);
  * read in it, each allocation with a file descriptor of its own. Without one to be had it is ordinary memory. A forked child
  * shares it with its parent. */
 TUTTI_API tuttiResult_t tuttiMemAlloc(void **ptr, size_t bytes);
+/* After all operations on it have completed or failed, in all communicators. Peers give up their mappings. NULL is allowed. */
 TUTTI_API tuttiResult_t tuttiMemFree(void *ptr);
+/* Says that buff[0, size) will be used in operations of comm. Memory of tuttiMemAlloc is offered to the ranks of the host,
+ * which map it at once rather than at the first operation that reads it. Other memory gains nothing in this version: it is read
+ * through the kernel or copied, and no network here needs it registered. Not collective; changes no result. */
+TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *buff, size_t size, void **handle);
+/* Before the memory is freed; what is left ends with the communicator. */
+TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);
 
 /* ---- introspection ------------------------------------------------------------------------------------------------ */
 /* How an operation of this size would run on comm, as JSON: algorithm, protocol, channels, slot, depth, transports, and why.
@@ -263,14 +270,7 @@ TUTTI_API tuttiResult_t tuttiCommExplain(tuttiComm_t comm, const char *coll, siz
                                          size_t cap);
 /* Bytes of library memory and file descriptors that comm holds now. */
 TUTTI_API tuttiResult_t tuttiCommMemory(tuttiComm_t comm, uint64_t *bytes, uint64_t *fds);
-/* After all operations on it have completed or failed, in all communicators. Peers give up their mappings. NULL is allowed. */
 
-/* Says that buff[0, size) will be used in operations of comm. Memory of tuttiMemAlloc is offered to the ranks of the host,
- * which map it at once rather than at the first operation that reads it. Other memory gains nothing in this version: it is read
- * through the kernel or copied, and no network here needs it registered. Not collective; changes no result. */
-TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *buff, size_t size, void **handle);
-/* Before the memory is freed; what is left ends with the communicator. */
-TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);
 #ifdef __cplusplus
 }
 #endif
