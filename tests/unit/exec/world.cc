@@ -167,7 +167,12 @@ OpArgs args_of(const Plan &plan, const void *in, void *out, uint64_t count, tutt
   a.in_shape = {coll_in_blocks(q.coll, n), count * dtype_bytes(dtype), nullptr, nullptr};
   a.out_shape = {coll_out_blocks(q.coll, n), count * dtype_bytes(dtype), nullptr, nullptr};
   a.in_place = in == out;
-  a.call = {q.coll, dtype, op, q.root, count, number};
+  a.call.coll = q.coll;
+  a.call.dtype = dtype;
+  a.call.op = op;
+  a.call.root = q.root;
+  a.call.count = count;
+  a.call.number = number;
   return a;
 }
 
