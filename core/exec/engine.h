@@ -31,8 +31,8 @@ struct CallInfo {
   uint32_t op = 0; // tuttiRedOp_t as given, premul sums as tuttiNumOps
   int32_t root = -1;
   uint64_t count = 0;  // elements as given; of alltoallv and groups: 0, where all ranks know all blocks: their sum
-  uint64_t table = 0;  // digest of all blocks' counts where all ranks know them; 0 = blocks are alike, or known to some only
   uint64_t number = 0; // of this communicator's operations, from 1
+  uint64_t table = 0;  // digest of all blocks' counts where all ranks know them; 0 = blocks are alike, or known to some only
 };
 std::string describe(const CallInfo &call); // "all_reduce #12 (262144 float sum)"
 
