@@ -316,9 +316,11 @@ std::string Selector::next_best(uint32_t row, uint32_t bucket) const {
 std::string Selector::refusal(uint32_t row, const std::vector<Rated> &ways) const {
   std::string out = fmt::format("no way to run {}:", row_name(row));
   std::set<std::string> said;
-  for (const Rated &w : ways)
-    if (const auto text = fmt::format(" {}: {}", w.algo.table->name, w.reason); said.insert(text).second)
-      out += (said.size() > 1 ? "," : "") + text;
+  for (const bool by_user : {false, true}) // what the user has excluded comes last: that is no news
+    for (const Rated &w : ways)
+      if (const auto text = fmt::format(" {}: {}", w.algo.table->name, w.reason);
+          w.reason.starts_with("excluded by") == by_user && said.insert(text).second)
+        out += (said.size() > 1 ? "," : "") + text;
   return out;
 }
 
