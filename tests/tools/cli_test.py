@@ -241,8 +241,8 @@ class Perf(Tools):
 
     def test_all_types_and_operators(self):
         rows = self.table("all_reduce", perf("all_reduce", "--ranks", 3, "-b", 1000, "-e", 1000, "-d", "all", "-o", "all", "-n", 2))
-        self.assertEqual(len(rows), 60)
-        self.assertEqual(len({(r[2], r[3]) for r in rows}), 60)
+        self.assertEqual(len(rows), 72)
+        self.assertEqual(len({(r[2], r[3]) for r in rows}), 72)
 
     def test_every_root(self):
         rows = self.table("broadcast", perf("broadcast", "--ranks", 3, "-b", "1K", "-e", "1K", "-r", "all", "-n", 2))
