@@ -22,6 +22,8 @@ constexpr std::array<TypeRow, TUTTI_DT_COUNT> kTypes{{
     {"float", "float32", 4},
     {"double", "float64", 8},
     {"bfloat16", "bf16", 2},
+    {"f8e4m3", "float8e4m3", 1},
+    {"f8e5m2", "float8e5m2", 1},
 }};
 constexpr std::array<std::string_view, TUTTI_RED_COUNT> kOps{"sum", "prod", "max", "min"};
 constexpr std::array<std::string_view, TUTTI_COLL_COUNT> kColls{"all_reduce",     "reduce",   "broadcast", "all_gather",

@@ -8,7 +8,7 @@
 namespace tutti {
 
 uint32_t dtype_bytes(tutti_dtype type);        // 0 for an unknown type
-std::string_view dtype_name(tutti_dtype type); // "int8" ... "float", "double", "half", "bfloat16": the perf tests' names
+std::string_view dtype_name(tutti_dtype type); // "int8" ... "float", "half", "bfloat16", "f8e4m3": the perf tests' names
 std::optional<tutti_dtype> dtype_from(std::string_view name); // also "float32", "float16", ...
 std::string_view redop_name(tutti_redop op);                  // "sum" "prod" "max" "min"
 std::string_view coll_name(tutti_coll coll);                  // "all_reduce" "alltoall" ...: the perf tests' names

@@ -1,61 +1,37 @@
 // tutti.h: memory and introspection.
 #include "comm/handle.h"
-#include <cerrno>
-#include <cstdlib>
+#include "transport/regions.h"
 #include <cstring>
-#include <sys/mman.h>
-#include <unistd.h>
 
 using namespace tutti;
-
-namespace {
-
-// In front of what tuttiMemAlloc gives; a page of its own keeps the user's part aligned.
-struct Head {
-  uint64_t magic;
-  uint64_t mapped;
-};
-constexpr uint64_t kMemMagic = 0x7475'7474'694d'656dull;
-
-uint64_t page_bytes() {
-  static const auto bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
-
-Status allocate(void **ptr, size_t bytes) {
-  if (!ptr) return fail(Code::invalid_argument, "mem alloc: ptr is NULL");
-  if (bytes > SIZE_MAX - 2 * page_bytes()) return fail(Code::invalid_argument, "mem alloc: {} bytes are too many", bytes);
-  const uint64_t mapped = align_up(std::max<uint64_t>(bytes, 1), page_bytes()) + page_bytes();
-  void *at = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (at == MAP_FAILED) return fail_errno(errno, fmt::format("mem alloc: cannot map {} bytes", mapped));
-  // Fewer page faults and TLB misses for big buffers; a refusal does no harm.
-  if (bytes >= 4u << 20) (void)madvise(at, mapped, MADV_HUGEPAGE);
-  *static_cast<Head *>(at) = {kMemMagic, mapped};
-  *ptr = static_cast<std::byte *>(at) + page_bytes();
-  return {};
-}
-
-Status release(void *ptr) {
-  auto *head = reinterpret_cast<Head *>(static_cast<std::byte *>(ptr) - page_bytes());
-  if (reinterpret_cast<uintptr_t>(ptr) % page_bytes() || head->magic != kMemMagic)
-    return fail(Code::invalid_argument, "mem free: {} was not made by tuttiMemAlloc", ptr);
-  const uint64_t mapped = head->mapped;
-  head->magic = 0;
-  if (munmap(head, mapped) != 0) return fail_errno(errno, "mem free: munmap");
-  return {};
-}
-
-} // namespace
 
 extern "C" {
 
 tuttiResult_t tuttiMemAlloc(void **ptr, size_t bytes) {
-  return without_comm([&] { return allocate(ptr, bytes); });
+  return without_comm([&]() -> Status {
+    if (!ptr) return fail(Code::invalid_argument, "mem alloc: ptr is NULL");
+    TUTTI_ASSIGN(at, regions::allocate(bytes));
+    *ptr = at;
+    return {};
+  });
 }
 
 tuttiResult_t tuttiMemFree(void *ptr) {
   if (!ptr) return tuttiSuccess;
-  return without_comm([&] { return release(ptr); });
+  return without_comm([&] { return regions::release(ptr); });
+}
+
+tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *buff, size_t size, void **handle) {
+  return on_comm(comm, [&](Communicator &c) -> Status {
+    if (!handle) return fail(Code::invalid_argument, "register: handle is NULL");
+    TUTTI_ASSIGN(made, c.register_buffer(buff, size));
+    *handle = made;
+    return {};
+  });
+}
+
+tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle) {
+  return on_comm(comm, [&](Communicator &c) { return c.deregister_buffer(handle); });
 }
 
 tuttiResult_t tuttiCommExplain(tuttiComm_t comm, const char *coll, size_t count, tuttiDataType_t type, char *text, size_t cap) {

@@ -31,6 +31,20 @@ tuttiResult_t collective(const Call &call, tuttiComm_t comm, tuttiStream_t strea
   });
 }
 
+tuttiResult_t collective_v(const Call &call, const size_t *counts, const size_t *displs, tuttiComm_t comm,
+                           tuttiStream_t stream) {
+  return on_comm(comm, [&](Communicator &c) -> Status {
+    Op op;
+    TUTTI_TRY(check_stream(stream));
+    Group &group = Group::of_this_thread();
+    auto kept = group.open() ? std::make_unique<BlockTables>() : nullptr;
+    TUTTI_TRY(c.check_blocks(call, counts, displs, kept ? *kept : c.scratch_tables(), &op));
+    if (!kept) return submit(c, op, stream, group);
+    group.add(comm, op, std::move(kept), stream);
+    return {};
+  });
+}
+
 tuttiResult_t message(bool sending, const void *buffer, size_t count, tuttiDataType_t type, int peer, tuttiComm_t comm,
                       tuttiStream_t stream) {
   return on_comm(comm, [&](Communicator &c) -> Status {
@@ -81,6 +95,16 @@ tuttiResult_t tuttiAllGather(const void *sendbuff, void *recvbuff, size_t sendco
 tuttiResult_t tuttiReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount, tuttiDataType_t type, tuttiRedOp_t op,
                                  tuttiComm_t comm, tuttiStream_t stream) {
   return collective({TUTTI_COLL_REDUCE_SCATTER, sendbuff, recvbuff, recvcount, type, op}, comm, stream);
+}
+
+tuttiResult_t tuttiAllGatherV(const void *sendbuff, void *recvbuff, const size_t counts[], const size_t displs[],
+                              tuttiDataType_t type, tuttiComm_t comm, tuttiStream_t stream) {
+  return collective_v({TUTTI_COLL_ALL_GATHER, sendbuff, recvbuff, 0, type}, counts, displs, comm, stream);
+}
+
+tuttiResult_t tuttiReduceScatterV(const void *sendbuff, void *recvbuff, const size_t counts[], const size_t displs[],
+                                  tuttiDataType_t type, tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream) {
+  return collective_v({TUTTI_COLL_REDUCE_SCATTER, sendbuff, recvbuff, 0, type, op}, counts, displs, comm, stream);
 }
 
 tuttiResult_t tuttiAlltoAll(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type, tuttiComm_t comm,

@@ -1,7 +1,9 @@
 // Argument checks of operations: what passes here needs no further look.
 #include "base/types.h"
 #include "comm/communicator.h"
+#include <algorithm>
 #include <cstring>
+#include <optional>
 
 namespace tutti {
 namespace {
@@ -39,6 +41,10 @@ bool is_in_place(uint32_t row, const std::byte *in, const std::byte *out, uint64
   }
 }
 
+std::string_view in_place_rule_v(uint32_t row) {
+  return row == TUTTI_COLL_ALL_GATHER ? "in place means sendbuff == recvbuff + displs[rank]"
+                                      : "in place means recvbuff == sendbuff + displs[rank]";
+}
 std::string_view in_place_rule(uint32_t row) {
   switch (row) {
   case TUTTI_COLL_ALL_GATHER:
@@ -138,6 +144,93 @@ Status Communicator::check(const Call &call, Op *op) {
     TUTTI_TRY(check_reduction(call, op));
   }
   return check_buffers(call, op);
+}
+
+namespace {
+
+// Blocks that share memory, if any: (lower, higher) by offset. Those without bytes share none.
+std::optional<std::pair<uint32_t, uint32_t>> overlap(const std::vector<uint64_t> &bytes, const std::vector<uint64_t> &offsets,
+                                                     std::vector<uint32_t> &order) {
+  order.clear();
+  for (uint32_t b = 0; b < bytes.size(); b++)
+    if (bytes[b]) order.push_back(b);
+  const auto before = [&](uint32_t a, uint32_t b) { return offsets[a] < offsets[b]; };
+  if (!std::is_sorted(order.begin(), order.end(), before)) std::sort(order.begin(), order.end(), before);
+  for (size_t i = 1; i < order.size(); i++)
+    if (offsets[order[i - 1]] + bytes[order[i - 1]] > offsets[order[i]]) return std::pair(order[i - 1], order[i]);
+  return std::nullopt;
+}
+
+// Fills the table of one side: bytes and offsets of each block.
+Status fill_blocks(std::string_view name, const size_t *counts, const size_t *displs, uint64_t size,
+                   std::vector<uint64_t> &bytes, std::vector<uint64_t> &offsets, CallInfo *info, uint64_t *largest) {
+  uint64_t digest = 0x9e37'79b9'7f4a'7c15ull, end = 0;
+  for (size_t r = 0; r < bytes.size(); r++) {
+    const uint64_t room = kMaxBytes / size - info->count;
+    if (counts[r] > room)
+      return tutti::fail(Code::invalid_argument, "{}: with counts[{}] {} the blocks are over 2^62 bytes", name, r, counts[r]);
+    if (displs && counts[r] && displs[r] > kMaxBytes / size)
+      return tutti::fail(Code::invalid_argument, "{}: displs[{}] {} is over 2^62 bytes", name, r, displs[r]);
+    bytes[r] = counts[r] * size;
+    offsets[r] = !displs ? end : counts[r] ? displs[r] * size : 0; // without elements a displacement says nothing
+    end += bytes[r];
+    info->count += counts[r];
+    *largest = std::max(*largest, bytes[r]);
+    digest = (digest ^ counts[r]) * 0xd6e8'feb8'6659'fd93ull;
+    digest ^= digest >> 29;
+  }
+  info->table = digest | 1;
+  return {};
+}
+
+// Where this rank's block `me` among `bytes` and `offsets` lies beside the buffer that has all of them.
+Status check_block_buffers(std::string_view name, const Call &call, const std::vector<uint64_t> &bytes,
+                           const std::vector<uint64_t> &offsets, size_t me, std::vector<uint32_t> &order, Op *op) {
+  const bool gathers = call.row == TUTTI_COLL_ALL_GATHER;
+  const std::string_view whole_name = gathers ? "recvbuff" : "sendbuff", own_name = gathers ? "sendbuff" : "recvbuff";
+  const void *const whole = gathers ? call.out : call.in, *const own = gathers ? call.in : call.out;
+  if (!whole) return tutti::fail(Code::invalid_argument, "{}: {} is NULL, but the counts are not all 0", name, whole_name);
+  if (bytes[me] && !own)
+    return tutti::fail(Code::invalid_argument, "{}: {} is NULL, but counts[{}] is not 0", name, own_name, me);
+  if (const auto both = overlap(bytes, offsets, order))
+    return tutti::fail(Code::invalid_argument, "{}: the blocks of ranks {} and {} overlap", name, both->first, both->second);
+  const auto *const base = static_cast<const std::byte *>(whole);
+  op->in_place = bytes[me] && own == base + offsets[me];
+  for (size_t r = 0; r < bytes.size(); r++)
+    if (!(op->in_place && r == me) && extent(own, bytes[me]).meets(extent(base + offsets[r], bytes[r])))
+      return tutti::fail(Code::invalid_argument, "{}: {} overlaps the block of rank {} in {}; {}", name, own_name, r,
+                         whole_name, in_place_rule_v(call.row));
+  return {};
+}
+
+} // namespace
+
+Status Communicator::check_blocks(const Call &call, const size_t *counts, const size_t *displs, BlockTables &t, Op *op) {
+  TUTTI_TRY(usable());
+  const bool gathers = call.row == TUTTI_COLL_ALL_GATHER;
+  const std::string_view name = gathers ? "all_gather_v" : "reduce_scatter_v";
+  TUTTI_TRY(check_type(name, call.type));
+  if (!counts) return tutti::fail(Code::invalid_argument, "{}: counts is NULL", name);
+  const auto n = static_cast<size_t>(nranks_);
+  for (auto *table : {&t.in_bytes, &t.in_offsets, &t.out_bytes, &t.out_offsets}) table->clear();
+  std::vector<uint64_t> &bytes = gathers ? t.out_bytes : t.in_bytes, &offsets = gathers ? t.out_offsets : t.in_offsets;
+  bytes.resize(n);
+  offsets.resize(n);
+  const auto dtype = static_cast<tutti_dtype>(call.type);
+  const uint64_t size = dtype_bytes(dtype);
+  TUTTI_TRY(fill_blocks(name, counts, displs, size, bytes, offsets, &op->info, &op->block));
+  op->row = call.row;
+  op->bytes = op->info.count * size;
+  op->dtype = gathers ? tutti_dtype{TUTTI_DT_UINT8} : dtype;
+  op->tables = &t;
+  op->info.coll = call.row;
+  op->info.dtype = dtype;
+  if (!gathers) TUTTI_TRY(check_reduction(call, op));
+  static std::byte nothing; // where a buffer without bytes lies
+  op->in = call.in ? call.in : &nothing;
+  op->out = call.out ? call.out : &nothing;
+  if (op->bytes == 0) return {};
+  return check_block_buffers(name, call, bytes, offsets, static_cast<size_t>(rank_), t.order, op);
 }
 
 Status Communicator::check_barrier(Op *op) {

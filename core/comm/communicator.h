@@ -39,10 +39,11 @@ struct Point {
   Status wait() const { return done() ? Status() : core->engine->wait(seq); }
 };
 
-// Bytes of each peer's block, for alltoallv.
+// Bytes of each block, for v-collectives: alltoallv has both sides, the others the side that has a block for each rank.
 struct BlockTables {
   std::vector<uint64_t> in_bytes, in_offsets, out_bytes, out_offsets;
   std::vector<uint64_t> in_types, out_types; // of send/recv
+  std::vector<uint32_t> order;               // blocks by offset, to see whether they overlap
 };
 
 // A checked collective: what is left to do needs no look at the user's arguments.
@@ -51,7 +52,7 @@ struct Op {
   const void *in = nullptr; // nullptr where this rank has none
   void *out = nullptr;
   uint64_t bytes = 0; // larger of a rank's two buffers, the same on all ranks: the size class
-  uint64_t block = 0; // bytes of one block
+  uint64_t block = 0; // bytes of one block; of blocks that differ the largest
   tutti_dtype dtype = 0;
   tutti_redop redop = 0;
   bool in_place = false, has_factor = false;
@@ -118,6 +119,9 @@ public:
   Status check(const Call &call, Op *op);
   Status check_v(const void *in, const size_t *in_counts, const size_t *in_displs, void *out, const size_t *out_counts,
                  const size_t *out_displs, int type, BlockTables &tables, Op *op);
+  // all_gather_v and reduce_scatter_v, call.row being that of the form with equal blocks: all ranks give the same counts.
+  // displs NULL: one block behind the other.
+  Status check_blocks(const Call &call, const size_t *counts, const size_t *displs, BlockTables &tables, Op *op);
   Status check_barrier(Op *op);
   Status check_p2p(bool sending, const void *buffer, uint64_t count, int type, int peer, P2pOp *op) const;
   Status submit(const Op &op, tuttiStream_t stream);
@@ -133,6 +137,8 @@ public:
 
   Status create_premul(const void *scalar, int type, int *op);
   Status destroy_premul(int op);
+  Result<void *> register_buffer(const void *buffer, uint64_t bytes);
+  Status deregister_buffer(const void *handle);
 
   // ---- queries
   int rank() const { return rank_; }
@@ -176,6 +182,7 @@ private:
   Status drain();  // until all that was enqueued is done
   Status set_up(); // after the bootstrap: agreement, net, engine, selection
   Status exchange_selection();
+  Status exchange_readable();
   void farewell();
   Status start_engine(Iface<tutti_net_v1> net);
   void log_ready() const;
@@ -187,7 +194,8 @@ private:
   Status check_reduction(const Call &call, Op *op) const;
   Result<const Bound *> find_bound(const Op &op, uint32_t bucket);
   Result<std::shared_ptr<const Plan>> make_plan(const BoundKey &key, const Choice &choice) const;
-  bool many_slices(const Plan &plan, uint32_t row, uint32_t bucket, const Choice &choice) const;
+  bool many_slices(const Plan &plan, const Op &op, uint32_t bucket, const Choice &choice) const;
+  void shape_buffers(const Op &op, OpArgs *args) const;
   Status enqueue(const Bound *bound, const OpArgs &args, std::span<const tuttiStream_t> streams);
   Status enqueue_after(const Bound *bound, const OpArgs &args, std::span<const tuttiStream_t> streams);
   Result<P2pBound *> p2p_bound(std::span<const P2pOp> ops);
@@ -203,6 +211,7 @@ private:
   std::shared_ptr<Core> core_;
   Topology topology_;
   LinkClass slowest_ = LinkClass::local;
+  std::string no_pull_; // what some rank has against reading its peers' memory; the same on all ranks
   Iface<tutti_net_v1> net_;
   Iface<tutti_tuner_v1> tuner_;
   SelectionTable selection_;
@@ -219,7 +228,12 @@ private:
   uint64_t last_seq_ = 0;
   uint64_t barrier_word_ = 0; // what barriers reduce, in place
   std::vector<Premul> premuls_;
-  const uint32_t premul_salt_; // tells this communicator's handles from others'
+  struct Registration {
+    const void *buffer;
+    uint64_t bytes;
+  };
+  std::vector<std::unique_ptr<Registration>> registrations_; // their addresses are the handles
+  const uint32_t premul_salt_;                               // tells this communicator's handles from others'
   std::vector<Engine::Dependency> after_;
   struct Hold {
     Point point;

@@ -21,13 +21,18 @@ Result<std::string> Communicator::explain(std::string_view coll, uint64_t count,
   TUTTI_TRY(usable());
   TUTTI_TRY(check_type("explain", type));
   const bool v = coll == "alltoallv";
-  const auto found = v ? std::optional<tutti_coll>(TUTTI_COLL_ALL_TO_ALL) : coll_from(coll);
+  // Blocks of different sizes run as equal ones of the same size together.
+  const bool blocks = coll == "all_gather_v" || coll == "reduce_scatter_v";
+  const auto found =
+      v ? std::optional<tutti_coll>(TUTTI_COLL_ALL_TO_ALL) : coll_from(blocks ? coll.substr(0, coll.size() - 2) : coll);
   if (!found) return tutti::fail(Code::invalid_argument, "explain: \"{}\" is no collective", coll);
   const uint32_t row = v ? kRowV : *found, n = static_cast<uint32_t>(nranks_);
   const bool p2p = !v && *found == TUTTI_COLL_SEND_RECV;
   const uint64_t bytes =
       count * dtype_bytes(static_cast<tutti_dtype>(type)) * std::max(coll_in_blocks(*found, n), coll_out_blocks(*found, n));
-  ordered_json out{{"coll", v ? std::string_view("alltoallv") : coll_name(*found)},
+  ordered_json out{{"coll", v        ? std::string_view("alltoallv")
+                            : blocks ? coll
+                                     : coll_name(*found)},
                    {"count", count},
                    {"type", dtype_name(static_cast<tutti_dtype>(type))},
                    {"bytes", bytes},
@@ -45,8 +50,10 @@ Result<std::string> Communicator::explain(std::string_view coll, uint64_t count,
     out.update(geometry(c.algo.table->name, c.proto.table->name, c.channels, c.slot_bytes, c.depth, c.flags));
     const auto ways = selector_->rate(row, v ? kBytesV : uint64_t(1) << bucket);
     const std::string over = selector_->passed_over(row);
-    out["why"] = fmt::format("tuner \"{}\", bucket {}, asked by rank 0{}{}", tuner_ ? tuner_.table->name : "none", bucket,
-                             over.empty() ? "" : "; ", over);
+    const std::string note = selector_->determinism_note(row);
+    out["why"] = fmt::format("tuner \"{}\", bucket {}, asked by rank 0{}{}{}{}", tuner_ ? tuner_.table->name : "none", bucket,
+                             over.empty() ? "" : "; ", over, note.empty() ? "" : "; ", note);
+    out["deterministic"] = options_.config->text("coll.deterministic");
     out["bucket"] = bucket;
     for (const Rated &w : ways) {
       ordered_json way = geometry(w.algo.table->name, w.proto.table->name, w.channels, w.slot_bytes, w.depth, w.flags);

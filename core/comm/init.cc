@@ -139,7 +139,22 @@ Status Communicator::start_engine(Iface<tutti_net_v1> net) {
   TUTTI_TRY(core_->engine->set_peers(infos));
   for (int r = 0; r < nranks_; r++)
     if (r != rank_) slowest_ = std::max(slowest_, core_->engine->link_class(r));
+  TUTTI_TRY(exchange_readable());
   return exchange_selection();
+}
+
+// Whether all ranks can read what they would pull. Where only shared memory is pulled, nothing has to be read.
+Status Communicator::exchange_readable() {
+  Bootstrap &b = *core_->bootstrap;
+  bool apart = false;
+  for (int r = 1; r < nranks_; r++) apart |= b.peer(r).process != b.peer(0).process;
+  if (!apart || options_.config->text("shm.pull") != "auto") return {};
+  const Deadline deadline = Deadline::in(options_.config->duration("core.init_timeout"));
+  const std::string &mine = core_->engine->unreadable();
+  TUTTI_ASSIGN(all, b.allgather(std::as_bytes(std::span(mine)), deadline, "exchanging whose memory can be read"));
+  for (const Bytes &text : all)
+    if (no_pull_.empty() && !text.empty()) no_pull_.assign(reinterpret_cast<const char *>(text.data()), text.size());
+  return {};
 }
 
 // Rank 0 decides for all.
@@ -149,7 +164,7 @@ Status Communicator::exchange_selection() {
   const Deadline deadline = Deadline::in(options_.config->duration("core.init_timeout"));
   Bootstrap &b = *core_->bootstrap;
   // Two nodes and more always have a net between some pair, one node only with shared memory off: all ranks see it.
-  Selector::Input in{p.registry, options_.config, tuner_, &topology_, slowest_};
+  Selector::Input in{p.registry, options_.config, tuner_, &topology_, slowest_, no_pull_};
   if (needs_net(b, *options_.config)) in.slowest = LinkClass::net;
   auto selector = Selector::create(in);
   Bytes mine;
@@ -192,11 +207,13 @@ void Communicator::log_selection() const {
   const auto line = [&](uint32_t row, uint32_t bucket, const std::string &range) {
     const Choice &c = selection_.at(row, bucket);
     const std::string over = selector_->passed_over(row);
+    const std::string note = selector_->determinism_note(row);
     const std::string head = fmt::format("comm {:#x}: {}{} -> ", core_->bootstrap->comm_id(), row_name(row), range);
     if (!c.algo) return log::info(Subsys::tuning, "{}refused: {}", head, c.refusal);
-    log::info(Subsys::tuning, "{}{}/{}, {} channel{}, slots {} x {} (tuner \"{}\", bucket {}{}{}{})", head, c.algo.table->name,
-              c.proto.table->name, c.channels, c.channels == 1 ? "" : "s", size_text(c.slot_bytes), c.depth,
-              tuner_ ? tuner_.table->name : "none", bucket, selector_->next_best(row, bucket), over.empty() ? "" : "; ", over);
+    log::info(Subsys::tuning, "{}{}/{}, {} channel{}, slots {} x {} (tuner \"{}\", bucket {}{}{}{}{}{})", head,
+              c.algo.table->name, c.proto.table->name, c.channels, c.channels == 1 ? "" : "s", size_text(c.slot_bytes), c.depth,
+              tuner_ ? tuner_.table->name : "none", bucket, selector_->next_best(row, bucket), over.empty() ? "" : "; ", over,
+              note.empty() ? "" : "; ", note);
   };
   for (uint32_t row = 0; row < kRows; row++) {
     if (row == TUTTI_COLL_BARRIER) {

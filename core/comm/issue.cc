@@ -10,11 +10,18 @@
 namespace tutti {
 namespace {
 
+// Where the blocks of an operation differ in size, all ranks know the largest one and go by its class beside that of the whole.
+uint32_t block_bucket(const Op &op) {
+  return op.tables ? bucket_of(op.block) : 0;
+}
+
 // Chunks of the largest message of a size class.
-uint64_t chunk_limit(const Plan &plan, uint32_t row, uint32_t bucket, uint32_t nranks) {
-  const tutti_coll coll = coll_of_row(row);
-  if (row == kRowV) return UINT64_MAX;
-  const uint64_t block = (uint64_t(1) << bucket) / std::max(coll_in_blocks(coll, nranks), coll_out_blocks(coll, nranks));
+uint64_t chunk_limit(const Plan &plan, const Op &op, uint32_t bucket, uint32_t nranks) {
+  const tutti_coll coll = coll_of_row(op.row);
+  if (op.row == kRowV) return UINT64_MAX;
+  const uint64_t block = op.tables
+                             ? uint64_t(1) << block_bucket(op)
+                             : (uint64_t(1) << bucket) / std::max(coll_in_blocks(coll, nranks), coll_out_blocks(coll, nranks));
   const uint64_t pieces = std::max<uint64_t>(1, uint64_t(plan.pieces()) * plan.groups);
   return align_up((block + pieces - 1) / pieces, kChunkAlign);
 }
@@ -34,13 +41,16 @@ Result<std::shared_ptr<const Plan>> Communicator::make_plan(const BoundKey &key,
     return make_request(topology_, coll_of_row(key.row), rank, key.root, choice.channels, flags);
   };
   // One rank's proof holds for all, and its error reaches all.
-  if (rank_ == 0 && nranks_ <= kMostChecked && options_.config->flag("plan.check"))
-    TUTTI_TRY(check_plans_once(choice.algo, nranks_, key.in_place, request_of));
+  const auto promised = rank_ == 0 ? selector_->promised_order(key.row) : std::nullopt;
+  if (rank_ == 0 && (promised || (nranks_ <= kMostChecked && options_.config->flag("plan.check")))) {
+    TUTTI_ASSIGN(stats, check_plans_once(choice.algo, nranks_, key.in_place, request_of));
+    if (promised) TUTTI_TRY(confirm_order(stats, *promised, request_of(0), choice.algo.table->name));
+  }
   return build_plan(choice.algo, request_of(rank_));
 }
 
-bool Communicator::many_slices(const Plan &plan, uint32_t row, uint32_t bucket, const Choice &choice) const {
-  return chunk_limit(plan, row, bucket, static_cast<uint32_t>(nranks_)) > choice.slot_bytes;
+bool Communicator::many_slices(const Plan &plan, const Op &op, uint32_t bucket, const Choice &choice) const {
+  return chunk_limit(plan, op, bucket, static_cast<uint32_t>(nranks_)) > choice.slot_bytes;
 }
 
 Result<const Bound *> Communicator::find_bound(const Op &op, uint32_t bucket) {
@@ -57,7 +67,7 @@ Result<const Bound *> Communicator::find_bound(const Op &op, uint32_t bucket) {
   if (!choice.algo) return tutti::fail(Code::invalid_usage, "{}", choice.refusal);
   BoundKey key{op.row, selection_.index[op.row][bucket], op.dtype, op.redop, root, false, op.in_place};
   TUTTI_ASSIGN(plan, make_plan(key, choice));
-  if (many_slices(*plan, op.row, bucket, choice)) {
+  if (many_slices(*plan, op, bucket, choice)) {
     key.many_slices = true;
     TUTTI_ASSIGN(longer, make_plan(key, choice));
     plan = longer;
@@ -67,6 +77,24 @@ Result<const Bound *> Communicator::find_bound(const Op &op, uint32_t bucket) {
                             choice.flags};
   TUTTI_ASSIGN(bound, core_->engine->bind(plan, selection, op.dtype, op.redop));
   return bounds_[key] = bound;
+}
+
+void Communicator::shape_buffers(const Op &op, OpArgs *args) const {
+  const auto n = static_cast<uint32_t>(nranks_);
+  if (!op.tables) {
+    args->in_shape = {coll_in_blocks(op.row, n), op.block, nullptr, nullptr};
+    args->out_shape = {coll_out_blocks(op.row, n), op.block, nullptr, nullptr};
+    return;
+  }
+  // A side without a table is this rank's one block.
+  const auto side = [&](const std::vector<uint64_t> &bytes, const std::vector<uint64_t> &offsets,
+                        const std::vector<uint64_t> &other) -> BufferShape {
+    if (bytes.empty()) return {1, other[static_cast<size_t>(rank_)], nullptr, nullptr};
+    return {n, 0, bytes.data(), offsets.data()};
+  };
+  const BlockTables &t = *op.tables;
+  args->in_shape = side(t.in_bytes, t.in_offsets, t.out_bytes);
+  args->out_shape = side(t.out_bytes, t.out_offsets, t.in_bytes);
 }
 
 Status Communicator::submit(const Op &op, tuttiStream_t stream) {
@@ -85,7 +113,8 @@ Status Communicator::submit(const Op &op, tuttiStream_t stream) {
   const uint32_t bucket = bucket_of(op.bytes);
   Hot &hot = hot_[op.row][bucket];
   const uint64_t key = uint64_t(1) << 63 | uint64_t(op.in_place) << 62 | uint64_t(bucket) << 52 | uint64_t(op.row) << 48 |
-                       uint64_t(static_cast<uint32_t>(op.info.root + 1)) << 16 | uint64_t(op.dtype) << 8 | op.redop;
+                       uint64_t(static_cast<uint32_t>(op.info.root + 1) + block_bucket(op)) << 16 | uint64_t(op.dtype) << 8 |
+                       op.redop; // what has such blocks has no root
   if (hot.key != key) [[unlikely]] {
     auto [known, fresh] = found_.try_emplace(key, nullptr);
     if (fresh) {
@@ -102,13 +131,7 @@ Status Communicator::submit(const Op &op, tuttiStream_t stream) {
   OpArgs args;
   args.in = op.in;
   args.out = op.out;
-  if (op.tables) {
-    args.in_shape = {static_cast<uint32_t>(nranks_), 0, op.tables->in_bytes.data(), op.tables->in_offsets.data()};
-    args.out_shape = {static_cast<uint32_t>(nranks_), 0, op.tables->out_bytes.data(), op.tables->out_offsets.data()};
-  } else {
-    args.in_shape = {coll_in_blocks(op.row, static_cast<uint32_t>(nranks_)), op.block, nullptr, nullptr};
-    args.out_shape = {coll_out_blocks(op.row, static_cast<uint32_t>(nranks_)), op.block, nullptr, nullptr};
-  }
+  shape_buffers(op, &args);
   args.in_place = op.in_place;
   if (op.has_factor) args.preop_factor = op.factor.data();
   args.postop_divisor = nranks_ > 1 ? op.divisor : 0;

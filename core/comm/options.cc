@@ -67,6 +67,7 @@ Result<InitOptions> read_options(const tuttiConfig_t *given, const InitOptions &
   o.text("tuner", "plugins.tuner", c.tuner);
   if (c.timeoutMs) o.number("timeoutMs", "core.timeout", c.timeoutMs, "ms");
   if (c.memoryCapBytes) o.number("memoryCapBytes", "memory.cap", static_cast<int64_t>(c.memoryCapBytes));
+  o.text("deterministic", "coll.deterministic", c.deterministic);
   InitOptions out = base;
   TUTTI_ASSIGN(config, base.config->with(o.list()));
   out.config = config;

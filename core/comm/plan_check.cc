@@ -1,16 +1,15 @@
 #include "comm/plan_check.h"
 #include "base/types.h"
-#include "plan/check.h"
+#include <map>
 #include <mutex>
-#include <set>
 
 namespace tutti {
 namespace {
 
-// Requests whose plans are right, as text.
+// Requests whose plans are right, as text, and what the check learnt.
 struct Proved {
   std::mutex mutex; // guards requests
-  std::set<std::string> requests;
+  std::map<std::string, PlanStats> requests;
 };
 Proved &proved() {
   static auto *p = new Proved;
@@ -27,13 +26,13 @@ std::string text_of(const Iface<tutti_algo_v1> &algo, const PlanRequest &r, bool
 
 } // namespace
 
-Status check_plans_once(const Iface<tutti_algo_v1> &algo, int nranks, bool in_place,
-                        const std::function<PlanRequest(int rank)> &request_of) {
+Result<PlanStats> check_plans_once(const Iface<tutti_algo_v1> &algo, int nranks, bool in_place,
+                                   const std::function<PlanRequest(int rank)> &request_of) {
   const PlanRequest first = request_of(0);
   const std::string text = text_of(algo, first, in_place);
   {
     std::lock_guard lock(proved().mutex);
-    if (proved().requests.contains(text)) return {};
+    if (const auto it = proved().requests.find(text); it != proved().requests.end()) return it->second;
   }
   std::vector<std::shared_ptr<const Plan>> plans;
   for (int r = 0; r < nranks; r++) {
@@ -42,13 +41,14 @@ Status check_plans_once(const Iface<tutti_algo_v1> &algo, int nranks, bool in_pl
   }
   CheckOptions options;
   options.in_place = in_place;
-  if (const auto findings = check_plans(plans, options); !findings.empty())
+  PlanStats stats;
+  if (const auto findings = check_plans(plans, options, &stats); !findings.empty())
     return fail(Code::internal, "algorithm \"{}\" plans {} of {} ranks wrong: {}: {}", algo.table->name, coll_name(first.coll),
                 nranks, findings[0].rule, findings[0].text)
         .hint("`tutti plan check` shows all findings; exclude it with coll.algo=^" + std::string(algo.table->name));
   std::lock_guard lock(proved().mutex);
-  proved().requests.insert(text);
-  return {};
+  proved().requests[text] = stats;
+  return stats;
 }
 
 } // namespace tutti

@@ -11,10 +11,8 @@ namespace {
 constexpr uint32_t kMinSlot = 1024;
 // A communicator's links have a few geometries; each may take this part of the cap.
 constexpr uint64_t kCapShare = 4;
-
-int node_count_max(const Topology &t) {
-  return static_cast<int>(t.node_of_rank.size());
-}
+// Size classes that count when one order is chosen for all: 8 B to 1 GiB.
+constexpr uint32_t kFirstCommon = 3, kLastCommon = 30;
 
 template <class Table> std::vector<std::string> names_of(const std::vector<Iface<Table>> &ifaces) {
   std::vector<std::string> out;
@@ -28,25 +26,15 @@ uint32_t send_links(const Plan &plan) {
   return n;
 }
 
+// Bits of results depend on the order in which this row's operands are combined. A barrier's are nobody's.
+bool adds(uint32_t row) {
+  return coll_reduces(coll_of_row(row)) && row != TUTTI_COLL_BARRIER;
+}
+
 } // namespace
 
 std::string_view row_name(uint32_t row) {
   return row == kRowV ? std::string_view("alltoallv") : coll_name(row);
-}
-
-PlanRequest make_request(const Topology &topology, tutti_coll coll, int rank, int root, uint32_t channels, uint32_t flags) {
-  PlanRequest r;
-  r.coll = coll;
-  r.rank = rank;
-  r.nranks = node_count_max(topology);
-  r.root = root;
-  r.channels = channels;
-  r.flags = flags;
-  r.node_of_rank = topology.node_of_rank;
-  PlanRequest::Channel channel;
-  channel.order = topology.ring_order;
-  r.channel.assign(channels, channel);
-  return r;
 }
 
 Result<Selector> Selector::create(Input input) {
@@ -64,6 +52,7 @@ Result<Selector> Selector::create(Input input) {
   TUTTI_ASSIGN(p, parse("coll.proto", "protocol", protos));
   s.algos_ = std::move(a);
   s.protos_ = std::move(p);
+  s.mode_ = determinism_of(*s.in_.config);
   return s;
 }
 
@@ -106,7 +95,27 @@ void Selector::clamp(Rated &way, uint32_t links) const {
   way.slot_bytes = static_cast<uint32_t>(align_up(way.slot_bytes, kChunkAlign));
 }
 
-void Selector::ask_tuner(uint32_t row, uint64_t bytes, std::vector<Rated> &ways) const {
+tutti_tune_query Selector::query_of(uint32_t row, uint64_t bytes, Ask ask) const {
+  const Topology &t = *in_.topology;
+  tutti_tune_query q{};
+  q.struct_size = sizeof q;
+  q.coll = coll_of_row(row);
+  q.bytes = bytes;
+  q.nranks = static_cast<int32_t>(t.node_of_rank.size());
+  q.nnodes = static_cast<int32_t>(t.node_count);
+  q.max_ppn = static_cast<int32_t>(t.max_ppn());
+  q.min_cores = static_cast<int32_t>(t.min_cores());
+  q.flags = t.oversubscribed() ? static_cast<uint32_t>(TUTTI_TUNE_OVERSUBSCRIBED) : 0u;
+  q.transport = static_cast<uint32_t>(in_.slowest);
+  if (ask == Ask::here) return q;
+  if (ask == Ask::anywhere) q.nnodes = 1, q.max_ppn = q.nranks;
+  q.min_cores = q.max_ppn;
+  q.flags = TUTTI_TUNE_REPRODUCIBLE;
+  q.transport = q.nnodes > 1 ? TUTTI_LINK_CLASS_NET : TUTTI_LINK_CLASS_SHM;
+  return q;
+}
+
+void Selector::ask_tuner(const tutti_tune_query &query, std::vector<Rated> &ways) const {
   std::vector<tutti_candidate> candidates;
   for (const Rated &w : ways) {
     tutti_candidate c{};
@@ -119,18 +128,7 @@ void Selector::ask_tuner(uint32_t row, uint64_t bytes, std::vector<Rated> &ways)
     c.depth = w.depth;
     candidates.push_back(c);
   }
-  const Topology &t = *in_.topology;
-  tutti_tune_query q{};
-  q.struct_size = sizeof q;
-  q.coll = coll_of_row(row);
-  q.bytes = bytes;
-  q.nranks = node_count_max(t);
-  q.nnodes = static_cast<int32_t>(t.node_count);
-  q.max_ppn = static_cast<int32_t>(t.max_ppn());
-  q.min_cores = static_cast<int32_t>(t.min_cores());
-  q.flags = t.oversubscribed() ? static_cast<uint32_t>(TUTTI_TUNE_OVERSUBSCRIBED) : 0u;
-  q.transport = static_cast<uint32_t>(in_.slowest);
-  const auto status = in_.tuner.table->rate(in_.tuner.plugin->state, &q, candidates.data(),
+  const auto status = in_.tuner.table->rate(in_.tuner.plugin->state, &query, candidates.data(),
                                             static_cast<uint32_t>(candidates.size()), sizeof(tutti_candidate));
   if (status < 0) {
     const auto why = plugin_error(*in_.tuner.plugin, status, "rating candidates");
@@ -182,10 +180,25 @@ Status Selector::check_general_list() const {
               algos_.describe(coll_of_row(*unserved)), row_name(*unserved), reasons);
 }
 
-std::vector<Rated> Selector::rate(uint32_t row, uint64_t bytes) const {
+bool Selector::fixes_order(uint32_t row) const {
+  return mode_ == Determinism::size && adds(row);
+}
+
+const FixedOrder &Selector::own_order(const Iface<tutti_algo_v1> &algo, uint32_t row) const {
+  const auto [it, fresh] = own_orders_.try_emplace({algo.table, row});
+  if (fresh) {
+    const auto lo = static_cast<uint32_t>(in_.config->number("coll.min_channels"));
+    const auto hi = std::max(lo, static_cast<uint32_t>(in_.config->number("coll.max_channels")));
+    it->second = fixed_order(algo, coll_of_row(row), *in_.topology, lo, hi);
+  }
+  return it->second;
+}
+
+// All ways, with what is against them but for the tuner's opinion and another way's order.
+std::vector<Rated> Selector::list(uint32_t row) const {
   const tutti_coll coll = coll_of_row(row);
   const bool holds = list_holds(row);
-  std::vector<Rated> usable, refused;
+  std::vector<Rated> ways;
   auto protos = in_.registry->all<tutti_proto_v1>(TUTTI_PROTO);
   // Of equal ways the first runs, so those for every size come first.
   std::stable_sort(protos.begin(), protos.end(),
@@ -196,6 +209,8 @@ std::vector<Rated> Selector::rate(uint32_t row, uint64_t bytes) const {
       reason = "excluded by " + algos_.describe(coll);
     else
       reason = support(algo, row).reason;
+    if (reason.empty() && fixes_order(row) && !own_order(algo, row).reason.empty())
+      reason = fmt::format("{}: {}", describe_determinism(*in_.config), own_order(algo, row).reason);
     for (const auto &proto : protos) {
       Rated w{.algo = algo,
               .proto = proto,
@@ -207,10 +222,69 @@ std::vector<Rated> Selector::rate(uint32_t row, uint64_t bytes) const {
               .timed = false,
               .reason = reason};
       if (reason.empty() && !protos_.allows(coll, proto.table->name)) w.reason = "excluded by " + protos_.describe(coll);
-      (w.reason.empty() ? usable : refused).push_back(std::move(w));
+      if (w.reason.empty() && proto.table->signal == TUTTI_SIGNAL_DESCRIPTOR) w.reason = in_.no_pull;
+      if (w.reason.empty() && proto.table->signal == TUTTI_SIGNAL_DESCRIPTOR && mode_ == Determinism::run && adds(row) &&
+          !protos_.forced(coll))
+        w.reason = describe_determinism(*in_.config) + ": every run finds out anew whether memory can be read";
+      ways.push_back(std::move(w));
     }
   }
-  if (in_.tuner && !usable.empty()) ask_tuner(row, bytes, usable);
+  return ways;
+}
+
+// The order whose ways the tuner likes best, by the sum of its places over the size classes. It is asked as if all ranks shared
+// one host: neither hosts nor cores decide about bits.
+const Selector::RowOrder &Selector::row_order(uint32_t row) const {
+  const auto [it, fresh] = row_orders_.try_emplace(row);
+  if (!fresh) return it->second;
+  std::vector<Rated> usable = list(row);
+  std::erase_if(usable, [](const Rated &w) { return !w.reason.empty(); });
+  std::map<uint64_t, size_t> places; // by order
+  for (const Rated &w : usable) places[own_order(w.algo, row).id] = 0;
+  for (uint32_t b = kFirstCommon; b <= kLastCommon; b++) {
+    std::vector<Rated> ways = usable;
+    if (in_.tuner) ask_tuner(query_of(row, uint64_t(1) << b, Ask::anywhere), ways);
+    std::erase_if(ways, [](const Rated &w) { return !w.reason.empty(); });
+    std::stable_sort(ways.begin(), ways.end(), [](const Rated &a, const Rated &c) { return a.cost_us < c.cost_us; });
+    for (auto &[id, sum] : places)
+      sum += static_cast<size_t>(std::find_if(ways.begin(), ways.end(),
+                                              [&, order = id](const Rated &w) { return own_order(w.algo, row).id == order; }) -
+                                 ways.begin());
+  }
+  for (const Rated &w : usable) { // of equals the first, in the order of the algorithms
+    const uint64_t id = own_order(w.algo, row).id;
+    if (!it->second.id || places[id] < places[*it->second.id]) it->second = {id, w.algo.table->name};
+  }
+  return it->second;
+}
+
+// A protocol that was asked for by name and cannot be used is no matter of taste.
+Status Selector::check_pull() const {
+  const auto protos = in_.registry->all<tutti_proto_v1>(TUTTI_PROTO);
+  for (uint32_t row = 0; row < kRows && !in_.no_pull.empty(); row++) {
+    const tutti_coll coll = coll_of_row(row);
+    const bool other = std::any_of(protos.begin(), protos.end(), [&](const auto &p) {
+      return p.table->signal != TUTTI_SIGNAL_DESCRIPTOR && protos_.allows(coll, p.table->name);
+    });
+    if (protos_.forced(coll) && !other)
+      return fail(Code::invalid_usage, "{}: {}", protos_.describe(coll), in_.no_pull)
+          .hint("allow \"simple\" beside it, or set shm.pull = \"mapped\" (TUTTI_SHM_PULL) to pull from tuttiMemAlloc memory "
+                "only");
+  }
+  return {};
+}
+
+std::vector<Rated> Selector::rate(uint32_t row, uint64_t bytes) const {
+  std::vector<Rated> usable, refused;
+  for (Rated &w : list(row)) {
+    if (w.reason.empty() && fixes_order(row) && own_order(w.algo, row).id != row_order(row).id)
+      w.reason = fmt::format("{}: it combines in another order than {}, which all sizes have",
+                             describe_determinism(*in_.config), row_order(row).algo);
+    (w.reason.empty() ? usable : refused).push_back(std::move(w));
+  }
+  // Once the order is fixed, cores and links may choose what is fastest.
+  const Ask ask = mode_ == Determinism::run && adds(row) ? Ask::with_such_hosts : Ask::here;
+  if (in_.tuner && !usable.empty()) ask_tuner(query_of(row, bytes, ask), usable);
   for (Rated &w : usable) clamp(w, support(w.algo, row).links);
   const auto order = [](const Rated &a, const Rated &b) {
     if (a.reason.empty() != b.reason.empty()) return a.reason.empty();
@@ -219,6 +293,17 @@ std::vector<Rated> Selector::rate(uint32_t row, uint64_t bytes) const {
   std::stable_sort(usable.begin(), usable.end(), order);
   usable.insert(usable.end(), refused.begin(), refused.end());
   return usable;
+}
+
+std::optional<uint64_t> Selector::promised_order(uint32_t row) const {
+  return fixes_order(row) ? row_order(row).id : std::nullopt;
+}
+
+std::string Selector::determinism_note(uint32_t row) const {
+  if (mode_ == Determinism::off || !adds(row)) return "";
+  const std::string setting = describe_determinism(*in_.config);
+  if (mode_ == Determinism::run) return setting + ": chosen without a look at cores, load, links and measurements";
+  return fmt::format("{}: every size combines in the order of {}", setting, row_order(row).algo);
 }
 
 std::string Selector::next_best(uint32_t row, uint32_t bucket) const {
@@ -232,9 +317,11 @@ std::string Selector::next_best(uint32_t row, uint32_t bucket) const {
 std::string Selector::refusal(uint32_t row, const std::vector<Rated> &ways) const {
   std::string out = fmt::format("no way to run {}:", row_name(row));
   std::set<std::string> said;
-  for (const Rated &w : ways)
-    if (const auto text = fmt::format(" {}: {}", w.algo.table->name, w.reason); said.insert(text).second)
-      out += (said.size() > 1 ? "," : "") + text;
+  for (const bool by_user : {false, true}) // what the user has excluded comes last: that is no news
+    for (const Rated &w : ways)
+      if (const auto text = fmt::format(" {}: {}", w.algo.table->name, w.reason);
+          w.reason.starts_with("excluded by") == by_user && said.insert(text).second)
+        out += (said.size() > 1 ? "," : "") + text;
   return out;
 }
 
@@ -268,6 +355,7 @@ Status Selector::check_named() const {
 Result<SelectionTable> Selector::table() const {
   TUTTI_TRY(check_named());
   TUTTI_TRY(check_general_list());
+  TUTTI_TRY(check_pull());
   SelectionTable t;
   for (uint32_t row = 0; row < kRows; row++) {
     for (uint32_t b = 0; b < kBuckets; b++) {
@@ -277,7 +365,9 @@ Result<SelectionTable> Selector::table() const {
       }
       Choice c = choose(row, row == kRowV ? kBytesV : uint64_t(1) << b);
       const tutti_coll coll = coll_of_row(row);
-      if (!c.algo && (algos_.named(coll) || protos_.named(coll))) return fail(Code::invalid_usage, "{}", c.refusal);
+      const bool meant =
+          algos_.named(coll) || protos_.named(coll) || (fixes_order(row) && algos_.forced(coll) && list_holds(row));
+      if (!c.algo && meant) return fail(Code::invalid_usage, "{}", c.refusal);
       const auto same = [&](const Choice &o) {
         return o.algo.table == c.algo.table && o.proto.table == c.proto.table && o.channels == c.channels &&
                o.slot_bytes == c.slot_bytes && o.depth == c.depth && o.flags == c.flags && o.refusal == c.refusal;

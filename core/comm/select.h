@@ -2,6 +2,7 @@
 // tuner once per class at set-up and hands the table to all ranks, so ranks cannot disagree and an operation only looks up.
 #pragma once
 #include "bootstrap/bootstrap.h"
+#include "comm/determinism.h"
 #include "comm/grammar.h"
 #include "exec/engine.h"
 #include "plan/plan.h"
@@ -48,9 +49,6 @@ struct SelectionTable {
   static Result<SelectionTable> decode(std::span<const std::byte> text, const Registry &registry);
 };
 
-// A request for `coll` as this communicator's topology shapes it.
-PlanRequest make_request(const Topology &topology, tutti_coll coll, int rank, int root, uint32_t channels, uint32_t flags);
-
 // A possible way and what is to be said about it.
 struct Rated {
   Iface<tutti_algo_v1> algo;
@@ -69,6 +67,7 @@ public:
     Iface<tutti_tuner_v1> tuner; // may be empty: the core's own order
     const Topology *topology = nullptr;
     LinkClass slowest = LinkClass::local;
+    std::string no_pull; // why protocols of descriptors cannot be used; "" = they can
   };
   static Result<Selector> create(Input input);
   // What coll.algo asks for by naming the collective holds or is an error here. A list without a collective's name holds for
@@ -77,6 +76,9 @@ public:
   Result<SelectionTable> table() const;
   // Why coll.algo does not hold for this row; "" = it does.
   std::string passed_over(uint32_t row) const;
+  // coll.deterministic = "size": the order that all plans of this row have to have.
+  std::optional<uint64_t> promised_order(uint32_t row) const;
+  std::string determinism_note(uint32_t row) const; // what the setting did to this row; "" = nothing
   // All ways for one size, usable ones first and by cost.
   std::vector<Rated> rate(uint32_t row, uint64_t bytes) const;
   Choice choose(uint32_t row, uint64_t bytes) const;
@@ -88,7 +90,11 @@ private:
   bool list_holds(uint32_t row) const;
   Status check_named() const;
   Status check_general_list() const;
-  void ask_tuner(uint32_t row, uint64_t bytes, std::vector<Rated> &ways) const;
+  Status check_pull() const;
+  // What the tuner is told of the ranks' places: all; their division into hosts; nothing, as if all were on one host.
+  enum class Ask { here, with_such_hosts, anywhere };
+  tutti_tune_query query_of(uint32_t row, uint64_t bytes, Ask ask) const;
+  void ask_tuner(const tutti_tune_query &query, std::vector<Rated> &ways) const;
   void clamp(Rated &way, uint32_t links) const;
   struct Support {
     std::string reason;  // "" = supported
@@ -97,11 +103,22 @@ private:
   };
   const Support &support(const Iface<tutti_algo_v1> &algo, uint32_t row) const;
   Support ask_support(const Iface<tutti_algo_v1> &algo, uint32_t row) const;
+  struct RowOrder {
+    std::optional<uint64_t> id; // none: no algorithm qualifies
+    std::string algo;           // one that has it
+  };
+  bool fixes_order(uint32_t row) const;
+  const FixedOrder &own_order(const Iface<tutti_algo_v1> &algo, uint32_t row) const;
+  const RowOrder &row_order(uint32_t row) const;
+  std::vector<Rated> list(uint32_t row) const;
   std::string refusal(uint32_t row, const std::vector<Rated> &ways) const;
 
   Input in_;
   NameFilter algos_, protos_;
+  Determinism mode_ = Determinism::off;
   mutable std::map<std::pair<const void *, uint32_t>, Support> support_; // a plan is built for an answer: ask once
+  mutable std::map<std::pair<const void *, uint32_t>, FixedOrder> own_orders_;
+  mutable std::map<uint32_t, RowOrder> row_orders_;
 };
 
 } // namespace tutti

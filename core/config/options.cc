@@ -98,6 +98,10 @@ const std::vector<Option> &table() {
     {.key = "shm.huge_pages", .type = TUTTI_OPT_BOOL, .default_value = "false",
      .help = "ask for huge pages for shared memory; falls back when there are none",
      .env = "TUTTI_SHM_HUGE_PAGES", .scope = Scope::communicator},
+    {.key = "shm.pull", .default_value = "auto",
+     .help = "what protocol pull reads in other processes: auto: all memory, where the system lets it; mapped: only what "
+             "tuttiMemAlloc gave",
+     .env = "TUTTI_SHM_PULL", .choices = "auto|mapped", .scope = Scope::communicator, .agree = true},
 
     // ---- coll
     {.key = "coll.algo", .help = "algorithms allowed: [COLL:]a,b;COLL:^c; a list without COLL holds for every collective that "
@@ -119,6 +123,10 @@ const std::vector<Option> &table() {
     {.key = "coll.buffer", .type = TUTTI_OPT_BYTES, .default_value = "0",
      .help = "buffer of a link, slot size times depth (0 = the tuner decides)",
      .env = "TUTTI_BUFFSIZE", .aliases = {"NCCL_BUFFSIZE"}, .min = 0, .max = 16 * kGiB, .scope = Scope::communicator, .agree = true},
+    {.key = "coll.deterministic", .default_value = "off",
+     .help = "run: the same bits of sums in every run with the same ranks and settings; size: an element's bits depend on its "
+             "operands, the number of ranks and their order alone, not on sizes, channels, protocols or hosts",
+     .env = "TUTTI_DETERMINISTIC", .choices = "off|run|size", .scope = Scope::communicator, .agree = true},
 
     // ---- p2p: links of send and receive
     {.key = "p2p.slot_bytes", .type = TUTTI_OPT_BYTES, .default_value = "0",

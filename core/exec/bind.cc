@@ -39,6 +39,7 @@ public:
       for (const StepCold &cold : lane.cold) widest = std::max<size_t>(widest, cold.step.recv_count);
     b_.received.resize(widest);
     b_.operands.resize(widest + 1);
+    b_.payloads.resize(widest);
     b_.scratch_stride = align_up(sel_.slot_bytes, 64);
     const uint64_t scratch =
         plan_.scratch_chunks ? uint64_t(b_.groups) * plan_.scratch_chunks * b_.window * b_.scratch_stride : 0;
@@ -56,11 +57,12 @@ private:
     return sel_.proto.table->kernel(sel_.proto.plugin ? sel_.proto.plugin->state : nullptr, form, b_.dtype, b_.op, flags);
   }
   bool in_data() const { return sel_.proto.table->signal == TUTTI_SIGNAL_IN_DATA; }
+  bool descriptors() const { return sel_.proto.table->signal == TUTTI_SIGNAL_DESCRIPTOR; }
 
   Status check() {
     if (!sel_.proto) return fail(Code::invalid_argument, "plan {}: no protocol chosen", plan_.algo);
     const tutti_proto_v1 &p = *sel_.proto.table;
-    if (p.signal > TUTTI_SIGNAL_IN_DATA)
+    if (p.signal > TUTTI_SIGNAL_DESCRIPTOR)
       return fail(Code::invalid_argument, "protocol {} uses signal {}, which this version cannot drive", p.name, p.signal);
     if (sel_.slot_bytes == 0) return fail(Code::invalid_argument, "plan {}: slot size 0", plan_.algo);
     if (sel_.depth < 2 || (sel_.depth & (sel_.depth - 1)) != 0)
@@ -100,7 +102,8 @@ private:
     if (!encode_ || !decode_)
       return fail(Code::invalid_argument, "protocol {} offers no encode or decode kernel", sel_.proto.table->name);
     copy_out_ = host.copy(nt_);
-    if (!copy_out_) copy_out_ = host.copy(0);
+    copy_ = host.copy(0);
+    if (!copy_out_) copy_out_ = copy_;
     reduce_n_ = reinterpret_cast<tutti_kernel>(host.reduce_n(b_.dtype, b_.op, 0));
     return {};
   }
@@ -141,6 +144,7 @@ private:
         g.payload_bytes = p.payload_bytes;
         g.word_offset = p.flag_offset;
       }
+      g.descriptors = descriptors() && !net;
       TUTTI_ASSIGN(ring, transport_.ring(l.peer, l.conn, sending, g));
       if (net && sending && transport_.net()->window(*ring) < plan_.min_depth)
         return fail(Code::invalid_argument, "{} needs {} messages under way to rank {}, the network takes {}",
@@ -149,6 +153,7 @@ private:
       if (l.conn < kP2pConn) mark ^= plan_.fingerprint(l, !sending);
       out->push_back({ring, mix32(mark) & ~1u, l.peer});
       b_.has_net |= net;
+      if (g.descriptors && sending) b_.lending.push_back(ring);
     }
     return {};
   }
@@ -212,13 +217,13 @@ private:
     if (!(s.ops & TUTTI_STEP_RECV)) cold.step.recv_count = 0;
     if (!(s.ops & TUTTI_STEP_SEND)) cold.step.send_count = 0;
     cold.life = life;
-    cold.copy_out = copy_out_;
+    cold.copy_out = descriptors() && (s.ops & TUTTI_STEP_SEND) ? copy_ : copy_out_; // what is lent is read by others
     cold.encode = encode_;
     cold.decode = decode_;
     cold.deps = std::move(deps);
     const uint32_t count = s.ops & TUTTI_STEP_SRC ? s.src.count : s.dst.count;
     cold.tmp_bytes = align_up(uint64_t(sel_.slot_bytes) * count, 64);
-    cold.operands = 2u + (in_data() ? cold.step.recv_count : 0u);
+    cold.operands = 2u + (in_data() || descriptors() ? cold.step.recv_count : 0u);
     BoundStep b;
     if (cold.step.recv_count) b.recv = &lane.recv[s.recv_first];
     if (cold.step.send_count) b.send = &lane.send[s.send_first];
@@ -265,6 +270,7 @@ private:
     }
     composed(b);
     if (s.src.count > 1 || s.dst.count > 1 || any_net(*b, s)) return;
+    if (descriptors()) return use(b, run_pull, pull_kernel(s));
     const HandlerSet &set = in_data() ? kLineHandlers : kCounterHandlers;
     const uint32_t user = s.dst.buf == TUTTI_BUF_OUT ? nt_ : 0u;
     const uint32_t shape = s.ops & (TUTTI_STEP_SRC | TUTTI_STEP_RECV | TUTTI_STEP_REDUCE | TUTTI_STEP_STORE | TUTTI_STEP_SEND);
@@ -310,6 +316,13 @@ private:
     b->handler = handler;
     b->kernel = kernel;
   }
+  // What combines or copies the received operands. What is sent is read again, by others.
+  tutti_kernel pull_kernel(const tutti_step &s) const {
+    const uint32_t user = s.dst.buf == TUTTI_BUF_OUT && (s.ops & TUTTI_STEP_STORE) && !(s.ops & TUTTI_STEP_SEND) ? nt_ : 0u;
+    const uint32_t operands = s.recv_count + ((s.ops & TUTTI_STEP_SRC) != 0);
+    if (s.recv_count == 0 || operands == 1) return user ? decode_nt_ : decode_;
+    return operands == 2 ? form(TUTTI_FORM_DECODE_REDUCE, user) : reduce_n_kernel(user);
+  }
   tutti_kernel form(tutti_form f, uint32_t user, uint32_t order = 0) const {
     tutti_kernel k = user ? kernel(f, user | order) : nullptr;
     return k ? k : kernel(f, order);
@@ -321,7 +334,7 @@ private:
 
   bool uses_tmp(Handler h) const {
     const HandlerSet &set = in_data() ? kLineHandlers : kCounterHandlers;
-    if (h == run_composed || h == run_local || h == set.reduce_n_send) return true;
+    if (h == run_composed || h == run_local || h == run_pull || h == set.reduce_n_send) return true;
     return in_data() && (h == set.reduce_n || h == set.recv_send);
   }
   uint64_t tmp_bytes(const Lane &lane) const {
@@ -339,7 +352,7 @@ private:
   const Selection &sel_;
   uint32_t nt_ = 0;
   tutti_kernel encode_ = nullptr, decode_ = nullptr, decode_nt_ = nullptr, reduce_n_ = nullptr;
-  tutti_copy_fn copy_out_ = nullptr;
+  tutti_copy_fn copy_out_ = nullptr, copy_ = nullptr;
 };
 
 std::string summary_of(const Transport &transport, const Bound &b) {

@@ -2,6 +2,7 @@
 #pragma once
 #include "exec/engine.h"
 #include "transport/memory.h"
+#include "transport/regions.h"
 #include "transport/ring.h"
 #include "tutti/plugin/host.h"
 #include <cstddef>
@@ -72,10 +73,17 @@ struct alignas(64) Lane {
   std::vector<BoundLink> recv, send;
 };
 
-// Why a handler failed: a message of another operation.
+// Why a handler failed: a message of another operation, or a peer's memory that cannot be read.
 struct Mismatch {
   const BoundLink *link = nullptr;
   uint32_t got = 0; // signature in the message
+  int read_errno = 0;
+};
+
+// Where the payload of a message is: plain memory, or private memory of another process when `at` is NULL.
+struct Payload {
+  const uint8_t *at = nullptr;
+  uint64_t remote = 0;
 };
 
 // The running operation, hot part.
@@ -93,8 +101,19 @@ struct Frame {
   bool in_place = false;
   const uint8_t **received = nullptr; // room for one step's operands
   const void **operands = nullptr;
+  Payload *payloads = nullptr;
+  Region regions[2]; // shared memory that IN and OUT begin in, under a protocol of descriptors
   Mismatch mismatch;
 };
+
+// Orders stores past the caches before what other threads learn next.
+inline void store_fence() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_sfence();
+#else
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
 
 // Temporary memory of operations. They run one at a time, so all bound plans share it; it grows by doubling, and what a plan
 // was given stays.
@@ -125,6 +144,8 @@ public:
   bool multi = false, step_major = false, has_net = false;
   std::vector<const uint8_t *> received; // as many as the widest step receives
   std::vector<const void *> operands;    // one more
+  std::vector<Payload> payloads;         // as many as `received`
+  std::vector<Ring *> lending;           // send rings whose peers may read this rank's memory
   uint8_t *scratch = nullptr;            // in the engine's workspace
   uint64_t scratch_stride = 0;
   tutti_scale_fn scale = nullptr;
@@ -191,6 +212,7 @@ struct HandlerSet { // of one (signal, memory rings) combination
       send_n, send_store, recv_forward_n;
 };
 extern const HandlerSet kCounterHandlers, kLineHandlers;
+int run_pull(Lane &lane, const BoundStep &step, Frame &frame); // of protocols of descriptors
 int run_composed(Lane &lane, const BoundStep &step, Frame &frame);
 int run_local(Lane &lane, const BoundStep &step, Frame &frame); // no links: copy within the rank
 

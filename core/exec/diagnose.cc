@@ -4,6 +4,7 @@
 #include "exec/engine_impl.h"
 #include "transport/net_port.h"
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 namespace tutti {
@@ -34,6 +35,9 @@ size_t EngineImpl::waiting_for(std::span<WaitFor> out) {
     for (uint32_t i = 0; i < s.cold->step.send_count; i++)
       if (!ring_can_send(*s.send[i].ring)) add(s.send[i].peer, false, lane.slice);
   }
+  const auto last = slices_ ? static_cast<uint32_t>(slices_ - 1) : 0;
+  for (const Ring *r : active_->lending) // has still to read this rank's memory
+    if (draining_ && r->cold->described > r->credit) add(r->cold->peer, false, last);
   return n;
 }
 
@@ -86,7 +90,23 @@ void EngineImpl::look_for_disagreement() {
 
 void EngineImpl::explain_fault() {
   const Mismatch &m = frame_.mismatch;
+  if (m.read_errno) return report_unreadable(m);
   report_mismatch(m.link->peer, m.link->ring->cold->conn, m.got, true);
+}
+
+void EngineImpl::report_unreadable(const Mismatch &m) {
+  const int peer = m.link->peer;
+  Error e;
+  e.code = Code::remote;
+  e.peer = peer;
+  e.sys_errno = m.read_errno;
+  e.operation = recent_call(started_.load(std::memory_order_relaxed));
+  e.message = fmt::format("{} cannot read what rank {} sends in its memory (process {}): process_vm_readv: {}", e.operation,
+                          peer, transport_->pid(peer), std::strerror(m.read_errno));
+  e.hint = m.read_errno == ESRCH    ? "the process has ended"
+           : m.read_errno == EFAULT ? "it has ended, or freed a buffer of an operation that had not completed"
+                                    : "shm.pull = \"mapped\" (TUTTI_SHM_PULL) does without";
+  die(std::move(e));
 }
 
 void EngineImpl::ask(int peer, Diagnose d, const std::string &text) {

@@ -37,8 +37,9 @@ std::string describe(const CallInfo &c) {
     constexpr std::string_view kOps[] = {"sum", "prod", "max", "min", "avg", "premul_sum"};
     if (coll_reduces(c.coll)) what += fmt::format(" {}", c.op < std::size(kOps) ? kOps[c.op] : "?");
     if (coll_has_root(c.coll)) what += fmt::format(" root {}", c.root);
+    if (c.table) what += fmt::format(" in blocks {:08x}", static_cast<uint32_t>(c.table >> 32));
   }
-  const std::string name = fmt::format("{} #{}", coll_name(c.coll), c.number);
+  const std::string name = fmt::format("{}{} #{}", coll_name(c.coll), c.table ? "_v" : "", c.number);
   return what.empty() ? name : fmt::format("{} ({})", name, what);
 }
 
@@ -197,6 +198,8 @@ bool EngineImpl::quiesce() {
     if (own()) { // never given back
       if (active_ && active_->store_fence) store_fence();
       active_ = nullptr;
+      if (!transport_->revoke(patience))
+        log::warn(log::Subsys::coll, "another rank of this process still reads the buffers of {}", activity());
       if (transport_->has_net()) transport_->net()->close();
       quiesced_.store(true, std::memory_order_release);
       return true;
@@ -269,6 +272,7 @@ void EngineImpl::remember(const CallInfo &c, const Bound *bound, uint64_t seq, u
   r.type_op.store(uint64_t(c.coll) << 48 | uint64_t(c.dtype) << 32 | c.op, release);
   r.root_signature.store(uint64_t(static_cast<uint32_t>(c.root)) << 32 | signature, release);
   r.count.store(c.count, release);
+  r.table.store(c.table, release);
   r.number.store(c.number, release);
   r.bound.store(bound, release);
   r.seq.store(seq, release);

@@ -30,8 +30,9 @@ struct CallInfo {
   tutti_dtype dtype = TUTTI_DT_FLOAT32;
   uint32_t op = 0; // tuttiRedOp_t as given, premul sums as tuttiNumOps
   int32_t root = -1;
-  uint64_t count = 0;  // elements as given; of v-collectives and groups: 0
+  uint64_t count = 0;  // elements as given; of alltoallv and groups: 0, where all ranks know all blocks: their sum
   uint64_t number = 0; // of this communicator's operations, from 1
+  uint64_t table = 0;  // digest of all blocks' counts where all ranks know them; 0 = blocks are alike, or known to some only
 };
 std::string describe(const CallInfo &call); // "all_reduce #12 (262144 float sum)"
 
@@ -63,6 +64,8 @@ public:
   virtual Bytes local_info() const = 0;                       // for one allgather of the communicator
   virtual Status set_peers(std::span<const Bytes> infos) = 0; // decides each peer's link class; both ends decide alike
   virtual LinkClass link_class(int peer) const = 0;
+  // Whose private memory this rank cannot read though they share a host, and why; "" = nobody's. For protocols of descriptors.
+  virtual const std::string &unreadable() const = 0;
   virtual std::string describe_link(int peer) const = 0; // "shm", "net socket eth0 10.0.0.1 -> 10.0.0.2"
 
   // Resolves a plan; links are created on first use, without waiting for peers. Not concurrent with itself. Errors say which
@@ -106,6 +109,8 @@ public:
   // device touches the buffers of operations. False when a thread did not let go within a few seconds. [any thread, not from
   // a handler of the bootstrap]
   virtual bool quiesce() = 0;
+  // Lets peers map the memory of tuttiMemAlloc that holds these bytes; nothing to do for other memory. [any thread]
+  virtual Status offer(const void *p, uint64_t bytes) = 0;
   // What this rank does now, for other ranks' diagnoses and `tutti ras`: "all_reduce #12 (...), waits for rank 3 (recv, slice 2
   // of 9)".
   virtual std::string activity() const = 0; // [any thread]

@@ -16,15 +16,6 @@ constexpr uint32_t kRoundOps = 32; // completed in one round at most: the others
 constexpr uint32_t kRecent = 32;   // calls remembered for diagnoses
 constexpr size_t kMostNamed = 8;   // ranks asked and named in one error
 
-// Orders stores past the caches before what other threads learn next.
-inline void store_fence() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_sfence();
-#else
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-#endif
-}
-
 class EngineImpl final : public Engine {
 public:
   EngineImpl(Bootstrap &bootstrap, std::shared_ptr<const Config> config);
@@ -34,6 +25,7 @@ public:
   Bytes local_info() const override;
   Status set_peers(std::span<const Bytes> infos) override;
   LinkClass link_class(int peer) const override { return transport_->link_class(peer); }
+  const std::string &unreadable() const override { return transport_->unreadable(); }
   std::string describe_link(int peer) const override { return transport_->describe(peer); }
   Result<const Bound *> bind(std::shared_ptr<const Plan> plan, const Selection &selection, tutti_dtype dtype,
                              tutti_redop op) override;
@@ -44,6 +36,10 @@ public:
   bool progress() override;
   void fail(const Error &error) override;
   bool quiesce() override;
+  Status offer(const void *p, uint64_t bytes) override {
+    const Region r = regions::find(p);
+    return r.holds(p, bytes) ? transport_->offer_region(r.id) : Status();
+  }
   Status error() const override;
   std::string activity() const override;
   Usage usage() const override { return {transport_->budget().used(), transport_->fds()}; }
@@ -66,7 +62,7 @@ private:
   };
   // A remembered call; words are atomic because diagnoses read them while the owner writes the next: seq is 0 meanwhile.
   struct Recent {
-    std::atomic<uint64_t> type_op{0}, root_signature{0}, count{0}, number{0}, seq{0};
+    std::atomic<uint64_t> type_op{0}, root_signature{0}, count{0}, table{0}, number{0}, seq{0};
     std::atomic<const Bound *> bound{nullptr};
   };
   struct Question { // to a peer, without an answer so far
@@ -103,6 +99,8 @@ private:
   bool stop_requested() const { return failed_.load(std::memory_order_relaxed); }
   Drive drive(uint32_t polls);
   Drive run_plan(Bound &bound, uint32_t polls);
+  static bool loans_ended(const Bound &bound);
+  Drive drive_memory(Bound &bound, uint32_t polls);
   Drive run_single(Bound &bound, uint32_t polls);
   Drive run_lanes(Bound &bound, uint32_t polls);
   int advance(Bound &bound, Lane &lane);
@@ -131,6 +129,7 @@ private:
   void note_waiting();
   void look_for_disagreement();
   void explain_fault();
+  void report_unreadable(const Mismatch &fault);
   void report_mismatch(int peer, uint16_t conn, uint32_t got, bool have_signature);
   void disagree(int peer, const std::string &mine, const std::string &theirs);
   void expire(Nanos waited);
@@ -148,7 +147,7 @@ private:
   void on_inquire(int from, const Diagnose &d, const std::string &text);
   void reply_finished(int to, uint64_t number);
   void on_finished(int from, uint64_t number);
-  void sizes_differ(int peer, const std::string &mine);
+  void sizes_differ(int peer, const std::string &mine, bool receiving);
   bool read_recent(const Recent &recent, CallInfo *call, uint32_t *signature, uint64_t *seq) const;
 
   // ---- touched by every operation

@@ -1,7 +1,7 @@
 // The handler that can do every step over every kind of link: several chunks per message, pre- and post-operation, fan-in and
 // fan-out, nets. Operands become plain memory first (a slot's payload, a decoded copy, a received buffer), then one reduction,
 // then sends.
-#include "exec/handlers.h"
+#include "exec/pull.h"
 #include "transport/net_port.h"
 #include "transport/transport.h"
 #include <cstring>
@@ -60,6 +60,7 @@ struct Composer {
   uint8_t *tmp(uint32_t i) const { return lane.tmp + i * cold.tmp_bytes; }
   uint32_t signature(const BoundLink &link) const { return signature_of(lane, f, link, m.buf, m.chunk, m.count); }
   bool in_data() const { return bound.selection.proto.table->signal == TUTTI_SIGNAL_IN_DATA; }
+  bool descriptors() const { return bound.selection.proto.table->signal == TUTTI_SIGNAL_DESCRIPTOR; }
 
   void size_message() {
     const tutti_ref &ref = has(TUTTI_STEP_SRC) ? step.src : step.dst;
@@ -92,6 +93,10 @@ struct Composer {
     uint8_t *slot = slot_at(r);
     if (!in_data()) {
       const int ready = ring_ready(r, slot, sig);
+      if (ready > 0 && descriptors()) {
+        *at = tmp(2 + k);
+        return fetch_whole(f, link, tmp(2 + k), m.bytes);
+      }
       *at = slot + payload_offset(m.bytes);
       return ready >= 0 ? ready : fault_mismatch(f, link, r);
     }
@@ -109,7 +114,7 @@ struct Composer {
   int receive_all(const uint8_t **operand) {
     for (uint32_t k = 0; k < s.recv_count; k++) {
       if (k < lane.phase) { // already there in an earlier call; look it up again
-        if (s.recv[k].ring->net || !in_data()) {
+        if (s.recv[k].ring->net || !(in_data() || descriptors())) {
           if (const int r = receive(k, &operand[k]); r <= 0) return r;
         } else {
           operand[k] = tmp(2 + k);
@@ -151,6 +156,9 @@ struct Composer {
       if (in_data()) {
         reinterpret_cast<tutti_line_encode_fn>(cold.encode)(slot, v, m.bytes, slot_word(w.seq + 1, sig));
         w.seq++;
+      } else if (descriptors()) {
+        if (!home || !lend(f, w, slot, v, m.bytes)) stage(slot, v, m.bytes, cold.encode);
+        ring_publish(w, slot, sig);
       } else {
         reinterpret_cast<tutti_copy_fn>(cold.encode)(slot + payload_offset(m.bytes), v, m.bytes);
         ring_publish(w, slot, sig);

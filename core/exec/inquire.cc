@@ -29,6 +29,7 @@ bool EngineImpl::read_recent(const Recent &r, CallInfo *call, uint32_t *signatur
   call->op = static_cast<uint32_t>(type_op);
   call->root = static_cast<int32_t>(root_signature >> 32);
   call->count = r.count.load(acquire);
+  call->table = r.table.load(acquire);
   call->number = r.number.load(acquire);
   *signature = static_cast<uint32_t>(root_signature);
   return r.seq.load(std::memory_order_relaxed) == *seq;
@@ -59,19 +60,22 @@ void EngineImpl::inquire(Clock::time_point now) {
     const WaitFor &w = room[i];
     const auto done = finished.find(w.peer);
     // What a finished peer sent through memory is here; a network may still carry it.
-    if (w.receiving && done != finished.end() && done->second == call.number &&
+    // What it has not read by then it never will.
+    if ((w.receiving || draining_) && done != finished.end() && done->second == call.number &&
         transport_->link_class(w.peer) != LinkClass::net)
-      return sizes_differ(w.peer, mine);
+      return sizes_differ(w.peer, mine, w.receiving);
     (void)send_diagnose(bootstrap_, w.peer, d, mine + '\0' + detail); // a peer that is gone is noticed elsewhere
   }
 }
 
-void EngineImpl::sizes_differ(int peer, const std::string &mine) {
+void EngineImpl::sizes_differ(int peer, const std::string &mine, bool receiving) {
   Error e;
   e.code = Code::invalid_usage;
   e.peer = peer;
   e.operation = mine;
-  e.message = fmt::format("rank {} has completed {} without sending what rank {} waits for in it", peer, mine, rank_);
+  e.message = fmt::format("rank {} has completed {} without {} in it", peer, mine,
+                          receiving ? fmt::format("sending what rank {} waits for", rank_)
+                                    : fmt::format("taking all that rank {} sends to it", rank_));
   e.hint = "the two ranks gave different sizes for what the one sends to the other";
   die(std::move(e));
 }

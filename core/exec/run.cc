@@ -2,6 +2,7 @@
 #include "base/types.h"
 #include "exec/engine_impl.h"
 #include "transport/net_port.h"
+#include "transport/transport.h"
 #include <algorithm>
 #include <cstring>
 
@@ -59,7 +60,7 @@ void place_buffer(Geo *g, const BufferShape &s, uint32_t pieces, uint32_t groups
 uint32_t call_signature(const CallInfo &c) {
   if (c.coll == TUTTI_COLL_SEND_RECV) return mix32(TUTTI_COLL_SEND_RECV) | 1u; // ranks may group them differently
   const uint64_t head = uint64_t(c.coll) << 48 | uint64_t(c.dtype) << 40 | uint64_t(c.op & 0xff) << 32 | uint32_t(c.root);
-  return mix32(head ^ (c.count + 0x1234'5678'9abcull) * 0xd6e8'feb8'6659'fd93ull) | 1u;
+  return mix32((head ^ (c.count + 0x1234'5678'9abcull) * 0xd6e8'feb8'6659'fd93ull) + c.table) | 1u;
 }
 
 void EngineImpl::place(Bound &b, const OpArgs &args) {
@@ -91,10 +92,15 @@ void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq) {
   const bool p2p = args.call.coll == TUTTI_COLL_SEND_RECV;
   frame_.slice_bytes = b.selection.slot_bytes;
   frame_.signature = call_signature(args.call);
-  frame_.keyed = p2p || args.in_shape.bytes || args.out_shape.bytes;
+  frame_.keyed = p2p || ((args.in_shape.bytes || args.out_shape.bytes) && !args.call.table);
   frame_.bound = &b;
   frame_.received = b.received.data();
   frame_.operands = b.operands.data();
+  frame_.payloads = b.payloads.data();
+  if (!b.lending.empty()) {
+    frame_.regions[0] = regions::find(args.in);
+    frame_.regions[1] = regions::find(args.out);
+  }
   frame_.scratch = b.scratch;
   frame_.scratch_stride = b.scratch_stride;
   frame_.shape[0] = &args.in_shape;
@@ -211,9 +217,31 @@ EngineImpl::Drive EngineImpl::run_plan(Bound &b, uint32_t polls) {
   return b.multi || b.step_major ? run_lanes(b, polls) : run_single(b, polls);
 }
 
+// The peers have read what they read in this rank's memory.
+bool EngineImpl::loans_ended(const Bound &b) {
+  return std::all_of(b.lending.begin(), b.lending.end(), [](Ring *r) {
+    if (r->cold->described > r->credit) r->credit = load_acquire(r->credit_line);
+    return r->cold->described <= r->credit;
+  });
+}
+
+// Links in memory only.
+EngineImpl::Drive EngineImpl::drive_memory(Bound &b, uint32_t polls) {
+  if (!draining_) {
+    const Drive d = slices_ ? run_plan(b, polls) : Drive::done;
+    if (d != Drive::done || b.lending.empty()) return d;
+    draining_ = true;
+  }
+  for (uint32_t round = 0; round <= polls && !stop_requested(); round++) {
+    if (loans_ended(b)) return Drive::done;
+    if (round > kEagerPolls) cpu_pause();
+  }
+  return Drive::blocked;
+}
+
 EngineImpl::Drive EngineImpl::drive(uint32_t polls) {
   Bound &b = *active_;
-  if (!b.has_net) return slices_ ? run_plan(b, polls) : Drive::done;
+  if (!b.has_net) return drive_memory(b, polls);
   NetPort &net = *transport_->net();
   for (uint32_t round = 0; round <= polls / kPollsPerNetRound && !stop_requested();
        round++) { // the device moves only when asked
@@ -223,7 +251,7 @@ EngineImpl::Drive EngineImpl::drive(uint32_t polls) {
       if (d == Drive::failed) return d;
       draining_ = d == Drive::done; // what has not left yet still belongs to the device
     }
-    if (draining_ && !net.sends_pending()) return Drive::done;
+    if (draining_ && !net.sends_pending() && loans_ended(b)) return Drive::done;
   }
   return Drive::blocked;
 }

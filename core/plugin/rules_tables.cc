@@ -170,10 +170,11 @@ void check_proto(const tutti_proto_v1 &t, void *plugin, Findings *f) {
     return f->fatal("P-PROTO-01", fmt::format("{}.signal is {}, which this core does not know", w, t.signal),
                     "use a TUTTI_SIGNAL_* value");
   const bool counter_ok = t.line_bytes == 1 && t.payload_bytes == 1 && t.atomic_store_bytes == 8 && t.flag_offset == 56;
-  if (t.signal == TUTTI_SIGNAL_COUNTER && !counter_ok)
+  if (t.signal != TUTTI_SIGNAL_IN_DATA && !counter_ok)
     f->fatal("P-PROTO-02",
-             fmt::format("{}: COUNTER needs line 1, payload 1, atomic store 8, flag offset 56; it has {}, {}, {}, {}", w,
-                         t.line_bytes, t.payload_bytes, t.atomic_store_bytes, t.flag_offset),
+             fmt::format("{}: {} needs line 1, payload 1, atomic store 8, flag offset 56; it has {}, {}, {}, {}", w,
+                         t.signal == TUTTI_SIGNAL_COUNTER ? "COUNTER" : "DESCRIPTOR", t.line_bytes, t.payload_bytes,
+                         t.atomic_store_bytes, t.flag_offset),
              "set them so");
   const bool lines_ok = power_of_two(t.line_bytes) && t.line_bytes >= 16 && t.payload_bytes > 0 && t.payload_bytes % 8 == 0 &&
                         t.payload_bytes <= t.line_bytes - 8 && power_of_two(t.atomic_store_bytes) &&

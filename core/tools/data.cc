@@ -64,7 +64,8 @@ struct Cut {
 };
 
 // ---- floating formats: everything is computed as double and packed, exactly but for averages ----
-template <class Bits, int kExp, int kMan> struct Format {
+// kTop: the bits of the least magnitude that is no finite number.
+template <class Bits, int kExp, int kMan, uint64_t kTop = ((uint64_t{1} << kExp) - 1) << kMan> struct Format {
   using Store = Bits;
   static constexpr int precision = kMan + 1, bias = (1 << (kExp - 1)) - 1, mantissa = kMan, exponent = kExp;
   static constexpr int width = sizeof(Bits) * 8;
@@ -81,9 +82,8 @@ template <class Bits, int kExp, int kMan> struct Format {
       double scaled = std::nearbyint(std::ldexp(std::fabs(v), kMan - e));
       if (scaled >= static_cast<double>(2ull << kMan)) scaled /= 2, e++;
       const auto m = static_cast<uint64_t>(scaled);
-      if (e > bias) return static_cast<Bits>(sign | (((1ull << kExp) - 1) << kMan));
       // A subnormal has no hidden bit: exponent field 0 and m < 2^kMan fall out of the same sum.
-      return static_cast<Bits>(sign | ((static_cast<uint64_t>(e + bias - 1) << kMan) + m));
+      return static_cast<Bits>(sign | std::min((static_cast<uint64_t>(e + bias - 1) << kMan) + m, kTop));
     }
   }
   static double unpack(Bits b) {
@@ -99,6 +99,8 @@ template <class Bits, int kExp, int kMan> struct Format {
     }
   }
 };
+using E4m3 = Format<uint8_t, 4, 3, 0x7f>;
+using E5m2 = Format<uint8_t, 5, 2>;
 using Half = Format<uint16_t, 5, 10>;
 using Bfloat = Format<uint16_t, 8, 7>;
 using Single = Format<uint32_t, 8, 23>;
@@ -122,7 +124,8 @@ int64_t premul_share(uint64_t h, int nranks, int rank, uint64_t budget) {
 template <class F> struct Floating {
   using Store = typename F::Store;
   static constexpr uint64_t budget = 1ull << F::precision;
-  static constexpr uint64_t exponents = F::exponent == 5 ? 12 : F::exponent == 8 ? 100 : 800; // sum of |exponents| of a product
+  // Sum of |exponents| of a product.
+  static constexpr uint64_t exponents = F::exponent == 4 ? 6 : F::exponent == 5 ? 12 : F::exponent == 8 ? 100 : 800;
 
   static Store ordinary(uint64_t h, int rank) { // any finite normal number
     const uint64_t b = draw(h, static_cast<uint64_t>(rank));
@@ -257,6 +260,10 @@ template <class Fn> auto dispatch(tuttiDataType_t type, Fn &&fn) {
     return fn(Floating<Double>{});
   case tuttiBfloat16:
     return fn(Floating<Bfloat>{});
+  case tuttiFloat8e4m3:
+    return fn(Floating<E4m3>{});
+  case tuttiFloat8e5m2:
+    return fn(Floating<E5m2>{});
   default:
     return fn(Integral<uint8_t>{});
   }

@@ -20,7 +20,7 @@ struct Args {
   std::vector<tuttiDataType_t> types{tuttiFloat32};
   int root = 0; // -1 = all, one after the other
   int parallel_init = 0, check = 1, blocking = 0, null_stream = 0, timeout = 0;
-  bool cpu_time = false, timestamps = false, memory = false, explain = false;
+  bool cpu_time = false, timestamps = false, memory = false, explain = false, overlap = false;
   std::string json;
   int average = 1, local_register = 0, unalign = 0;
   bool per_iter = false;
@@ -54,6 +54,7 @@ struct Shape {
   uint64_t send_at = 0, recv_at = 0; // in place: where both start in the one buffer
   std::vector<Piece> input, result;
   std::vector<uint64_t> send_counts, send_at_peer, recv_counts, recv_at_peer; // alltoallv
+  std::vector<uint64_t> block_counts, block_at;                               // all_gather_v, reduce_scatter_v
 };
 
 struct Call {
@@ -101,9 +102,16 @@ struct Timing {
   std::vector<double> per_iter;                 // seconds, the slowest rank of each iteration
   std::vector<std::vector<double>> per_process; // the same within each process
 };
+// One row of --overlap: seconds per operation, alone, beside a computation, and that alone.
+struct Overlap {
+  bool valid = false;
+  double comm = 0, compute = 0, both = 0;
+  double hidden_percent() const; // of the shorter of the two, from 0 to 100
+};
 struct Explained {
   std::string algo = "-", proto = "-", transport = "-";
   int64_t channels = 0, slot = 0, depth = 0;
+  std::string determinism; // what coll.deterministic excludes and why; "" = it is off
 };
 struct Row {
   uint64_t bytes = 0, count = 0;
@@ -111,6 +119,7 @@ struct Row {
   int op = -1, root = -1;
   Timing out, in;
   Explained explained;
+  Overlap overlap; // out of place
   std::string timestamp;
 };
 struct Stats {

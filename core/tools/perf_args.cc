@@ -11,23 +11,25 @@ struct TypeName {
   const char *name, *alias;
   size_t bytes;
 };
-constexpr TypeName kTypes[tuttiNumTypes] = {{"int8", "char", 1},     {"uint8", "uint8", 1},   {"int32", "int", 4},
-                                            {"uint32", "uint32", 4}, {"int64", "int64", 8},   {"uint64", "uint64", 8},
-                                            {"half", "float16", 2},  {"float", "float32", 4}, {"double", "float64", 8},
-                                            {"bfloat16", "bf16", 2}};
+constexpr TypeName kTypes[tuttiNumTypes] = {{"int8", "char", 1},     {"uint8", "uint8", 1},       {"int32", "int", 4},
+                                            {"uint32", "uint32", 4}, {"int64", "int64", 8},       {"uint64", "uint64", 8},
+                                            {"half", "float16", 2},  {"float", "float32", 4},     {"double", "float64", 8},
+                                            {"bfloat16", "bf16", 2}, {"f8e4m3", "float8e4m3", 1}, {"f8e5m2", "float8e5m2", 1}};
 constexpr const char *kOps[] = {"sum", "prod", "max", "min", "avg", "mulsum"};
 
 constexpr const char *kAbout =
     "Measures and verifies one operation, with the flags, columns and meanings of the field's performance tests.\n"
     "Ranks are processes x threads: --ranks N starts N processes on this host; under tutti run or mpirun the launcher's\n"
     "processes are used; -t adds threads per process.\n"
-    "OP: all_reduce all_gather reduce_scatter broadcast reduce alltoall alltoallv gather scatter sendrecv hypercube barrier\n"
+    "OP: all_reduce all_gather reduce_scatter broadcast reduce alltoall alltoallv all_gather_v reduce_scatter_v gather\n"
+    "scatter sendrecv hypercube barrier\n"
     "Sizes take K, M and G (units of 1024). Bandwidths are in GB/s (1e9 bytes). The size column is the large side of\n"
     "all_gather, reduce_scatter, alltoall, gather and scatter (all ranks' parts); each part is a whole number of elements "
     "and,\n"
     "where it is that large, a multiple of 16 bytes. alltoall, alltoallv and sendrecv have no in-place form: N/A.\n"
-    "Bus bandwidth = algorithm bandwidth x factor: all_reduce 2(n-1)/n; all_gather, reduce_scatter, alltoall, alltoallv,\n"
-    "gather, scatter (n-1)/n; broadcast, reduce, sendrecv, hypercube 1.";
+    "all_gather_v and reduce_scatter_v have blocks of different sizes.\n"
+    "Bus bandwidth = algorithm bandwidth x factor: all_reduce 2(n-1)/n; all_gather, reduce_scatter and their _v forms,\n"
+    "alltoall, alltoallv, gather, scatter (n-1)/n; broadcast, reduce, sendrecv, hypercube 1.";
 constexpr const char *kEnvironment =
     "Environment:\n"
     "  NCCL_TESTS_SPLIT=\"OP VALUE\"         OP: AND OR MOD DIV or & | % /: ranks with the same (rank OP VALUE) form a group; "
@@ -36,7 +38,8 @@ constexpr const char *kEnvironment =
     "  NCCL_TESTS_SPLIT_MASK=VALUE         the same as \"AND VALUE\"\n"
     "  NCCL_TESTS_MIN_BW=GB/S              fail when the average bus bandwidth is below 0.9 times this\n"
     "  NCCL_TESTS_ALLTOALLV_SPREAD=0..1    how far pairs differ (default 0.5); _MATRIX_FILE: a row of relative weights per\n"
-    "                                      sender instead; _MATRIX_SCALE: factor on all counts; _PRINT_SUMMARY=1\n"
+    "                                      sender instead; _MATRIX_SCALE: factor on all counts; _PRINT_SUMMARY=1. The\n"
+    "                                      diagonal sizes the blocks of all_gather_v and reduce_scatter_v\n"
     "Exit code: 0 right, 1 wrong data or too slow, 2 the test could not run, 64 bad arguments";
 
 Result<std::vector<int>> parse_ops(const std::string &text) {
@@ -132,6 +135,9 @@ void add_options(CLI::App &app, Args &a, Texts &t, GpuOnly &g) {
       ->capture_default_str();
   app.add_flag("--explain", a.explain,
                "Below each row: algorithm/protocol, channels, slots, link, percentiles of a loop of its own");
+  app.add_flag("--overlap", a.overlap,
+               "Adds o_comm o_comp o_both hidden: the operation alone, a computation of about that time alone, both at once "
+               "(out of place, medians of the slowest rank), and how many percent of the shorter one the other one hid");
   app.add_option("--progress-fd", a.progress_fd)->group(""); // for the built-in launch only: not in the help
   app.add_option("-G,--cudagraph", g.graph, "Only 0: host operations cannot be captured")->capture_default_str();
   app.add_option("-x,--cta_policy", g.cta_policy, "Accepted, without effect on hosts")

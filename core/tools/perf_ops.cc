@@ -170,6 +170,39 @@ Shape alltoallv(uint64_t n, size_t, int rank, int nranks, int) {
   return s;
 }
 
+// Blocks of all_gather_v and reduce_scatter_v: each rank's as large as what it keeps for itself in alltoallv.
+Shape unequal_blocks(uint64_t n, int nranks) {
+  const Weights &w = weights();
+  double all = 0;
+  for (int r = 0; r < nranks; r++) all += w.at(r, r);
+  Shape s;
+  for (int r = 0; r < nranks; r++) {
+    s.block_at.push_back(s.reported);
+    s.block_counts.push_back(all > 0 ? static_cast<uint64_t>(w.at(r, r) / all * w.scale * static_cast<double>(n)) : 0);
+    s.reported += s.block_counts.back();
+  }
+  s.param = s.reported / u(nranks);
+  return s;
+}
+Shape all_gather_v(uint64_t n, size_t, int rank, int nranks, int) {
+  Shape s = unequal_blocks(n, nranks);
+  s.send = s.block_counts[u(rank)];
+  s.recv = s.reported;
+  s.send_at = s.block_at[u(rank)];
+  s.input = {{0, s.send, rank, 0}};
+  for (int r = 0; r < nranks; r++) s.result.push_back({s.block_at[u(r)], s.block_counts[u(r)], r, 0});
+  return s;
+}
+Shape reduce_scatter_v(uint64_t n, size_t, int rank, int nranks, int) {
+  Shape s = unequal_blocks(n, nranks);
+  s.send = s.reported;
+  s.recv = s.block_counts[u(rank)];
+  s.recv_at = s.block_at[u(rank)];
+  s.input = {{0, s.send, rank, 0}};
+  s.result = {{0, s.recv, kReduced, s.recv_at}};
+  return s;
+}
+
 // ---- the calls ----
 tuttiResult_t run_all_reduce(const Call &c) {
   return tuttiAllReduce(c.send, c.recv, c.shape->param, c.type, c.op, c.comm, c.stream);
@@ -199,6 +232,13 @@ tuttiResult_t run_alltoallv(const Call &c) {
   const Shape &s = *c.shape;
   return tuttiAlltoAllV(c.send, s.send_counts.data(), s.send_at_peer.data(), c.recv, s.recv_counts.data(),
                         s.recv_at_peer.data(), c.type, c.comm, c.stream);
+}
+tuttiResult_t run_all_gather_v(const Call &c) {
+  return tuttiAllGatherV(c.send, c.recv, c.shape->block_counts.data(), c.shape->block_at.data(), c.type, c.comm, c.stream);
+}
+tuttiResult_t run_reduce_scatter_v(const Call &c) {
+  return tuttiReduceScatterV(c.send, c.recv, c.shape->block_counts.data(), c.shape->block_at.data(), c.type, c.op, c.comm,
+                             c.stream);
 }
 tuttiResult_t run_barrier(const Call &c) {
   return tuttiBarrier(c.comm, c.stream);
@@ -251,6 +291,8 @@ constexpr Operation kOperations[] = {
     {"reduce", true, true, true, true, reduce, run_reduce, one, false},
     {"alltoall", false, false, false, true, alltoall, run_alltoall, others, false},
     {"alltoallv", false, false, false, true, alltoallv, run_alltoallv, others, false},
+    {"all_gather_v", false, false, true, true, all_gather_v, run_all_gather_v, others, false},
+    {"reduce_scatter_v", true, false, true, true, reduce_scatter_v, run_reduce_scatter_v, others, false},
     {"gather", false, true, true, true, gather, run_gather, others, false},
     {"scatter", false, true, true, true, scatter, run_scatter, others, false},
     {"sendrecv", false, false, false, true, sendrecv, run_sendrecv, one, false},

@@ -117,6 +117,23 @@ void require(tuttiResult_t result, tuttiComm_t comm, std::string_view doing) {
   throw Failure{fmt::format("{} (while {})", line, doing)};
 }
 
+namespace {
+
+// What the setting leaves, and each excluded algorithm with the reason.
+std::string determinism_of(const nlohmann::json &explanation) {
+  if (text_of(explanation, {"deterministic"}) == "off" || !explanation.contains("ways")) return "";
+  std::string out;
+  for (const auto &way : explanation["ways"]) {
+    const std::string reason = way.value("refused", "");
+    if (!reason.starts_with("deterministic")) continue;
+    const std::string text = fmt::format("{}: {}", way.value("algo", ""), reason.substr(reason.find("): ") + 3));
+    if (out.find(text) == std::string::npos) out += (out.empty() ? "" : "; ") + text;
+  }
+  return fmt::format("{}: excluded are {}", text_of(explanation, {"deterministic"}), out.empty() ? "none" : out);
+}
+
+} // namespace
+
 Buffer::Buffer(size_t bytes, bool from_library) : from_library_(from_library) {
   void *p = nullptr;
   if (from_library)
@@ -217,6 +234,12 @@ void Rank::make_premul(tuttiDataType_t type) {
     break;
   case tuttiBfloat16:
     scalar.bits = factor == 1 ? 0x3f80 : 0x4000;
+    break;
+  case tuttiFloat8e4m3:
+    scalar.bits = factor == 1 ? 0x38 : 0x40;
+    break;
+  case tuttiFloat8e5m2:
+    scalar.bits = factor == 1 ? 0x3c : 0x40;
     break;
   default:
     scalar.i64 = factor; // little-endian: the low bytes serve every integer type
@@ -379,6 +402,7 @@ Explained Rank::explain(const Row &row, const Shape &shape) {
   e.channels = number_of(j, {"channels"});
   e.slot = number_of(j, {"slot_bytes"});
   e.depth = number_of(j, {"depth"});
+  e.determinism = determinism_of(j);
   return e;
 }
 
@@ -394,6 +418,10 @@ Row Rank::measure_row(uint64_t bytes, tuttiDataType_t type, int op, int root) {
   row.out = measure(shape, type, op, root, false);
   if (report_ && op_.has_in_place) report_->progress(row, "in place");
   row.in = measure(shape, type, op, root, true);
+  if (args_.overlap) {
+    if (report_) report_->progress(row, "beside a computation");
+    row.overlap = measure_overlap(make_call(shape, type, op, root, false));
+  }
   if (report_ && args_.explain) row.explained = explain(row, shape);
   return row;
 }

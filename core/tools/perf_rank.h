@@ -50,6 +50,8 @@ private:
   void time_loop(const Call &call, Timing *timing);
   int64_t check(const Call &call, int op, uint64_t seed);
   void time_iterations(const Call &call, Timing *timing);
+  Overlap measure_overlap(const Call &call); // perf_overlap.cc
+  double median_iteration(const std::function<void()> &body);
   void start(const Call &call);
   void iteration(const Call &call);
   void wait();

@@ -47,6 +47,10 @@ std::string iteration_columns(const Timing &t) {
   const Stats s = stats_of(t.per_iter);
   return fmt::format("  {:>8}  {:>8}  {:>8}  {:>6.1f}", time_text(s.min), time_text(s.max), time_text(s.p99), s.cv);
 }
+std::string overlap_columns(const Overlap &o) {
+  return fmt::format("  {:>8}  {:>8}  {:>8}  {:>7.1f}", time_text(o.comm), time_text(o.compute), time_text(o.both),
+                     o.hidden_percent());
+}
 // A line of its own: the row stays what the field's scripts parse, and fits a terminal.
 std::string explained_line(const Row &row) {
   const Explained &e = row.explained;
@@ -58,6 +62,7 @@ std::string explained_line(const Row &row) {
     const Stats s = stats_of(t->per_iter);
     out += fmt::format("  {}/{}/{}", time_text(s.p50), time_text(s.p95), time_text(s.p99));
   }
+  if (!e.determinism.empty()) out += fmt::format("\n#             deterministic = {}", e.determinism);
   return out;
 }
 
@@ -91,6 +96,11 @@ nlohmann::json row_json(const Row &r, const Args &a) {
   if (r.in.valid) j["in_place"] = timing_json(r.in, a.cpu_time);
   if (!r.out.per_iter.empty()) j["out_of_place_per_iter"] = per_iter_json(r.out);
   if (!r.in.per_iter.empty()) j["in_place_per_iter"] = per_iter_json(r.in);
+  if (r.overlap.valid)
+    j["overlap"] = {{"comm_us", r.overlap.comm * 1e6},
+                    {"compute_us", r.overlap.compute * 1e6},
+                    {"both_us", r.overlap.both * 1e6},
+                    {"hidden_pct", r.overlap.hidden_percent()}};
   if (a.explain) {
     const Explained &e = r.explained;
     j["explain"] = {{"algorithm", e.algo},  {"protocol", e.proto}, {"channels", e.channels},
@@ -179,6 +189,10 @@ void Report::header() const {
     columns += fmt::format("  {:>8}  {:>8}  {:>8}  {:>6}", "i_min", "i_max", "i_p99", "i_cv%");
     units += fmt::format("  {:>8}  {:>8}  {:>8}  {:>6}", "(us)", "(us)", "(us)", "");
   }
+  if (a.overlap) {
+    columns += fmt::format("  {:>8}  {:>8}  {:>8}  {:>7}", "o_comm", "o_comp", "o_both", "hidden");
+    units += fmt::format("  {:>8}  {:>8}  {:>8}  {:>7}", "(us)", "(us)", "(us)", "(%)");
+  }
   if (a.timestamps) columns += "  timestamp";
   fmt::print("# {:>10}  {:>12}  {:>6}  {:>6}  {:>6}{}\n", "size", "count", "type", "redop", "root", columns);
   fmt::print("# {:>10}  {:>12}  {:>6}  {:>6}  {:>6}{}\n", "(B)", "(elements)", "", "", "", units);
@@ -197,6 +211,7 @@ void Report::row(const Row &row) {
       fmt::format("{:>12}  {:>12}  {:>6}  {:>6}  {:>6}", row.bytes, row.count, type_name(row.type), op_name(row.op), row.root);
   line += placement(row.out) + placement(row.in);
   if (args_.per_iter) line += iteration_columns(row.out) + iteration_columns(row.in);
+  if (args_.overlap) line += overlap_columns(row.overlap);
   if (args_.timestamps) line += "  " + time_of_day("%H:%M:%S");
   fmt::print("{}\n", line);
   if (args_.explain) fmt::print("{}\n", explained_line(row));

@@ -1,7 +1,8 @@
 // tutti/core/transport/ring.h: one end of a FIFO of slots, as the executor uses it. Everything here is touched per message.
 //
 // Memory of a ring (the receiver's): a header, then the credit line (how many messages the reader has consumed), then `depth`
-// slots. A slot is a 64-byte first line whose last 8 bytes are the word `sequence | signature << 32`; see plugin/proto.h.
+// slots. A slot is a 64-byte first line whose last 8 bytes are the word `sequence | signature << 32`; see plugin/proto.h. Under
+// a protocol of descriptors the header is a PullHeader, and the first line of a longer message holds a Descriptor (pull.h).
 #pragma once
 #include "tutti/plugin/proto.h"
 #include <atomic>
@@ -25,6 +26,7 @@ struct Geometry {
   uint32_t depth = 0;                         // power of two
   uint32_t line_bytes = 1, payload_bytes = 1; // of the protocol; 1/1 for COUNTER
   uint32_t word_offset = kWordOffset;         // of the word in the slot
+  uint32_t descriptors = 0;                   // 1: slots may say where to read instead of carrying the payload
   auto operator<=>(const Geometry &) const = default;
   uint64_t stride() const {
     const uint64_t lines = (uint64_t(slot_bytes) + payload_bytes - 1) / payload_bytes;
@@ -33,7 +35,8 @@ struct Geometry {
     return bytes >= 4096 ? bytes + 64 : bytes; // slots a multiple of 4 KiB apart would fight for the same cache sets
   }
   // The reader tells what it has consumed once per credit_mask() + 1 messages, so a writer is sure of `certain()` slots only.
-  uint32_t credit_mask() const { return depth >= 4 ? depth / 4 - 1 : 0; }
+  // Of descriptors at once: the writer's memory is lent until then.
+  uint32_t credit_mask() const { return depth >= 4 && !descriptors ? depth / 4 - 1 : 0; }
   uint32_t certain() const { return depth - credit_mask(); }
   uint64_t bytes() const { return (kSlotsOffset + stride() * depth + 4095) / 4096 * 4096; }
 };

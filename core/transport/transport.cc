@@ -3,22 +3,33 @@
 #include "transport/net_port.h"
 #include <algorithm>
 #include <cstring>
+#include <random>
+#include <thread>
+#include <unistd.h>
 
 namespace tutti {
 namespace {
 
-enum : uint32_t { kRequest = 1, kGrant = 2 };
+enum : uint32_t {
+  kRequest = 1,
+  kGrant = 2,
+  kRegionAsk = 3, // for the region `id`
+  kRegionGive = 4,
+  kRegionGone = 5,
+};
 
 // Followed by the net address in a grant of a net link.
 struct LinkMessage {
   uint32_t type;
   uint32_t conn;
   Geometry geometry;
-  uint64_t id; // of the block, for ends in one process
+  uint64_t id; // of the block, for ends in one process; of a region
 };
 struct LocalInfo {
   uint32_t version;
   uint8_t shm, net, reserved[2];
+  int32_t pid, reserved1;
+  uint64_t probe_address, probe_word; // what a peer that can read this process's memory finds there
 };
 const uint64_t kTag = make_tag(MsgKind::link, 0);
 
@@ -48,12 +59,13 @@ bool ring_credit_slow(Ring &ring) {
 
 Transport::Transport(Bootstrap &bootstrap, std::shared_ptr<const Config> config, OnError on_error)
     : bootstrap_(bootstrap), config_(std::move(config)), on_error_(std::move(on_error)),
-      budget_(static_cast<uint64_t>(config_->number("memory.cap"))) {}
+      budget_(static_cast<uint64_t>(config_->number("memory.cap"))), probe_word_(std::random_device{}() | uint64_t(1) << 32) {}
 
 Result<std::unique_ptr<Transport>> Transport::create(Bootstrap &bootstrap, std::shared_ptr<const Config> config,
                                                      Iface<tutti_net_v1> net, OnError on_error) {
   auto t = std::unique_ptr<Transport>(new Transport(bootstrap, std::move(config), std::move(on_error)));
   t->shm_ = !t->config_->flag("shm.disable");
+  regions::listen(t.get());
   if (net) {
     TUTTI_ASSIGN(port, NetPort::create(*t, net));
     t->net_ = std::move(port);
@@ -68,11 +80,13 @@ Transport::~Transport() {
 
 void Transport::stop() {
   if (std::exchange(stopped_, true)) return;
+  regions::leave(this);
   bootstrap_.set_handler(MsgKind::link, nullptr);
 }
 
 Bytes Transport::local_info() const {
-  const LocalInfo info{1, uint8_t(shm_), uint8_t(net_ != nullptr), {}};
+  const LocalInfo info{
+      2, uint8_t(shm_), uint8_t(net_ != nullptr), {}, ::getpid(), 0, reinterpret_cast<uintptr_t>(&probe_word_), probe_word_};
   Bytes out(sizeof info);
   std::memcpy(out.data(), &info, sizeof info);
   return out;
@@ -83,6 +97,8 @@ Status Transport::set_peers(std::span<const Bytes> infos) {
   if (infos.size() != static_cast<size_t>(n))
     return fail(Code::internal, "set_peers got {} infos for {} ranks", infos.size(), n);
   classes_.assign(static_cast<size_t>(n), LinkClass::local);
+  readable_.assign(static_cast<size_t>(n), 1);
+  pids_.assign(static_cast<size_t>(n), 0);
   for (int r = 0; r < n; r++) {
     LocalInfo info{};
     const Bytes &data = infos[static_cast<size_t>(r)];
@@ -104,9 +120,86 @@ Status Transport::set_peers(std::span<const Bytes> infos) {
                      : "see `tutti info` for why no network plugin is in use");
     }
     classes_[static_cast<size_t>(r)] = c;
+    pids_[static_cast<size_t>(r)] = info.pid;
+    if (c != LinkClass::shm) continue;
+    Status readable = probe(r, info.pid, info.probe_address, info.probe_word);
+    readable_[static_cast<size_t>(r)] = readable.ok();
+    if (!readable.ok() && unreadable_.empty()) unreadable_ = readable.error().line();
   }
+  if (!unreadable_.empty()) log::info(log::Subsys::shm, "pull: {}", unreadable_);
   bootstrap_.set_handler(MsgKind::link, [this](Message m) { on_message(std::move(m)); });
   return {};
+}
+
+Status Transport::probe(int peer, int32_t pid, uint64_t address, uint64_t word) {
+  const std::string &pull = config_->text("shm.pull");
+  const auto refuse = [&](int err, const std::string &why) {
+    return fail(Code::system, "rank {} cannot read the memory of rank {}: {}", bootstrap_.rank(), peer, why).sys(err);
+  };
+  if (pull != "auto") return refuse(0, fmt::format("shm.pull is \"{}\" ({})", pull, config_->setting("shm.pull").origin));
+  uint64_t found = 0;
+  const int err = read_process(pid, &found, address, sizeof found);
+  if (err)
+    return refuse(err, fmt::format("process_vm_readv of process {}: {}", pid, std::strerror(err)))
+        .hint("see docs/protocols.md, \"pull\", on what forbids it: ptrace_scope, seccomp, user and process namespaces");
+  if (found != word) return refuse(0, fmt::format("process {} of this process namespace is another one", pid));
+  return {};
+}
+
+bool Transport::revoke(const Deadline &patience) {
+  std::lock_guard lock(mutex_);
+  for (const auto &[key, cold] : rings_)
+    if (key.sending && key.geometry.descriptors && cold->ring.depth) revoke_lent(cold->ring);
+  bool all = true;
+  for (const auto &[key, cold] : rings_) {
+    if (!key.sending || !key.geometry.descriptors || !cold->ring.depth || cold->link_class != LinkClass::local) continue;
+    while (being_read(cold->ring) && !patience.expired()) std::this_thread::yield();
+    all &= !being_read(cold->ring);
+  }
+  return all;
+}
+
+void Transport::ask_region(int peer, uint64_t id) {
+  const LinkMessage m{kRegionAsk, 0, {}, id};
+  if (Status s = bootstrap_.send(peer, kTag, std::as_bytes(std::span(&m, 1))); !s.ok()) report(s.error());
+}
+
+Status Transport::give_region(int peer, uint64_t id) {
+  const LinkMessage m{kRegionGive, 0, {}, id};
+  const auto data = std::as_bytes(std::span(&m, 1));
+  {
+    std::lock_guard lock(mutex_);
+    given_.insert({id, peer});
+  }
+  const auto shared = regions::share(id);
+  if (shared.ok() && bootstrap_.send(peer, kTag, data, shared->get()).ok()) return {};
+  return bootstrap_.send(peer, kTag, data); // freed, or no descriptor to be had: the peer does without
+}
+
+Status Transport::offer_region(uint64_t id) {
+  for (int r = 0; r < bootstrap_.nranks(); r++) {
+    if (link_class(r) != LinkClass::shm) continue;
+    {
+      std::lock_guard lock(mutex_);
+      if (given_.count({id, r})) continue;
+    }
+    TUTTI_TRY(give_region(r, id));
+  }
+  return {};
+}
+
+void Transport::region_freed(uint64_t id) {
+  std::vector<int> peers;
+  {
+    std::lock_guard lock(mutex_);
+    auto it = given_.lower_bound({id, 0});
+    while (it != given_.end() && it->first == id) {
+      peers.push_back(it->second);
+      it = given_.erase(it);
+    }
+  }
+  const LinkMessage m{kRegionGone, 0, {}, id};
+  for (const int peer : peers) (void)bootstrap_.send(peer, kTag, std::as_bytes(std::span(&m, 1))); // who is gone needs no word
 }
 
 std::string Transport::describe(int peer) const {
@@ -163,6 +256,7 @@ Status Transport::make_receive(RingCold &ring) {
     }
   }
   install(ring, ring.block.data());
+  if (ring.geometry.descriptors) pull_header(ring.ring).readable = readable(ring.peer);
   return {};
 }
 
@@ -172,7 +266,7 @@ bool Transport::peer_went_elsewhere(const Ring &ring) {
   std::lock_guard lock(mutex_);
   bool other =
       std::any_of(wanted_.begin(), wanted_.end(), [&](const Wanted &w) { return w.peer == mine.peer && w.conn == mine.conn; });
-  const auto from = rings_.lower_bound(Key{mine.peer, mine.conn, false, Geometry{0, 0, 0, 0, 0}});
+  const auto from = rings_.lower_bound(Key{mine.peer, mine.conn, false, Geometry{0, 0, 0, 0, 0, 0}});
   for (auto it = from; !other && it != rings_.end(); ++it) {
     const RingCold &c = *it->second;
     if (c.peer != mine.peer || c.conn != mine.conn || c.sending) break;
@@ -188,7 +282,7 @@ bool Transport::connect(RingCold &ring) {
   switch (ring.state.load(std::memory_order_acquire)) {
   case 0: {
     ring.state.store(1, std::memory_order_relaxed);
-    LinkMessage m{kRequest, ring.conn, ring.geometry, 0};
+    const LinkMessage m{kRequest, ring.conn, ring.geometry, 0};
     const Status sent = bootstrap_.send(ring.peer, kTag, std::as_bytes(std::span(&m, 1)));
     if (!sent.ok()) report(sent.error());
     if (ring.state.load(std::memory_order_acquire) != 2) return false;
@@ -212,7 +306,19 @@ void Transport::on_message(Message message) {
   if (message.data.size() < sizeof m) return;
   std::memcpy(&m, message.data.data(), sizeof m);
   const auto conn = static_cast<uint16_t>(m.conn);
-  if (m.type == kRequest) return on_request(message.from, conn, m.geometry);
+  switch (m.type) {
+  case kRequest:
+    return on_request(message.from, conn, m.geometry);
+  case kRegionAsk:
+    if (Status s = give_region(message.from, m.id); !s.ok()) report(s.error());
+    return;
+  case kRegionGive:
+    return peer_regions_.map(message.from, m.id, message.fd.get());
+  case kRegionGone:
+    return peer_regions_.drop(message.from, m.id);
+  default:
+    break;
+  }
   RingCold *ring = nullptr;
   {
     std::lock_guard lock(mutex_);

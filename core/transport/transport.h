@@ -9,12 +9,15 @@
 #include "plugin/registry.h"
 #include "transport/link_class.h"
 #include "transport/memory.h"
+#include "transport/pull.h"
+#include "transport/regions.h"
 #include "transport/ring.h"
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 namespace tutti {
@@ -36,6 +39,7 @@ struct RingCold {
   // Send rings: 0 new, 1 asked, 2 granted (`offer` may be taken by the owner), 3 connected.
   std::atomic<uint32_t> state{0};
   Block offer;
+  uint64_t described = 0; // send ring: the last message that the peer reads in this rank's memory
 };
 
 // The next message of a receive ring in memory is there, of whatever operation.
@@ -43,17 +47,28 @@ inline bool word_arrived(const Ring &ring) {
   return uint32_t(load_acquire(slot_at(ring) + ring.cold->geometry.word_offset)) == uint32_t(ring.seq + 1);
 }
 
-class Transport {
+class Transport : private regions::Listener {
 public:
   using OnError = std::function<void(const Error &)>; // [any thread]
   static Result<std::unique_ptr<Transport>> create(Bootstrap &bootstrap, std::shared_ptr<const Config> config,
                                                    Iface<tutti_net_v1> net, OnError on_error);
-  ~Transport();
+  ~Transport() override;
 
   Bytes local_info() const;
   Status set_peers(std::span<const Bytes> infos);
   LinkClass link_class(int peer) const { return classes_[static_cast<size_t>(peer)]; }
   std::string describe(int peer) const;
+  // Why this rank cannot read the private memory of a process that it shares memory with, and of whose rank; "" = it can.
+  const std::string &unreadable() const { return unreadable_; }
+  bool readable(int peer) const { return readable_[static_cast<size_t>(peer)] != 0; }
+  int32_t pid(int peer) const { return pids_[static_cast<size_t>(peer)]; }
+  // After the last message was sent: no peer reads this rank's memory any more, or what it reads is thrown away. False when a
+  // reader of this process did not let go in time.
+  bool revoke(const Deadline &patience);
+  // Memory of tuttiMemAlloc: peers' as mapped here, and this rank's for peers.
+  PeerRegions &peer_regions() { return peer_regions_; }
+  void ask_region(int peer, uint64_t id);
+  Status offer_region(uint64_t id); // to all processes that share memory with this one, before they ask
 
   // The ring of (peer, conn, direction, geometry), made if need be. [binder]
   Result<Ring *> ring(int peer, uint16_t conn, bool sending, const Geometry &geometry);
@@ -89,7 +104,10 @@ private:
   };
 
   Transport(Bootstrap &bootstrap, std::shared_ptr<const Config> config, OnError on_error);
+  Status probe(int peer, int32_t pid, uint64_t address, uint64_t word);
   Status make_receive(RingCold &ring);
+  Status give_region(int peer, uint64_t id);
+  void region_freed(uint64_t id) override;
   void on_message(Message message);
   void on_request(int from, uint16_t conn, const Geometry &geometry);
   void on_grant(RingCold &ring, uint64_t id, const UniqueFd &fd, std::span<const std::byte> rest);
@@ -102,8 +120,14 @@ private:
   bool shm_ = true;
   bool stopped_ = false;
   std::vector<LinkClass> classes_;
+  std::vector<uint8_t> readable_; // by rank: its private memory can be read from here
+  std::vector<int32_t> pids_;
+  std::string unreadable_;
+  uint64_t probe_word_; // what peers read to see whether they can
   std::unique_ptr<NetPort> net_;
-  mutable std::mutex mutex_; // guards rings_, wanted_ and RingCold::given, fd
+  PeerRegions peer_regions_;
+  mutable std::mutex mutex_;                 // guards rings_, wanted_, given_ and RingCold::given, fd
+  std::set<std::pair<uint64_t, int>> given_; // this process's regions, and the ranks that were given them
   std::map<Key, std::unique_ptr<RingCold>> rings_;
   std::vector<Wanted> wanted_; // requests for rings that no bound plan has yet
 };

@@ -103,6 +103,21 @@ void fill_16(Operands *o, size_t n, tutti_redop op, uint16_t (*encode)(unsigned)
     std::memcpy(&o->want[i * 2], &values[2], 2);
   }
 }
+// Of powers of two, whose sums have no more bits than the types do.
+unsigned char e5m2_of(unsigned v) {
+  return static_cast<unsigned char>(half_of(v) >> 8);
+}
+unsigned char e4m3_of(unsigned v) { // the exponent's bias is less by 8 than that of a half
+  return static_cast<unsigned char>(v ? (half_of(v) >> 7) - (8 << 3) : 0);
+}
+void fill_8(Operands *o, size_t n, tutti_redop op, unsigned char (*encode)(unsigned), Random *random) {
+  for (size_t i = 0; i < n; i++) {
+    const unsigned x = 1u << random->below(4) >> 1, y = 1u << random->below(4) >> 1;
+    o->a[i] = encode(x);
+    o->b[i] = encode(y);
+    o->want[i] = encode(combine(x, y, op));
+  }
+}
 Operands operands(tutti_dtype t, tutti_redop op, size_t n, Random *random) {
   const size_t bytes = n * dtype_bytes(t);
   Operands o{std::vector<unsigned char>(bytes + 1), std::vector<unsigned char>(bytes + 1),
@@ -134,6 +149,12 @@ Operands operands(tutti_dtype t, tutti_redop op, size_t n, Random *random) {
     break;
   case TUTTI_DT_FLOAT16:
     fill_16(&o, n, op, half_of, random);
+    break;
+  case TUTTI_DT_FLOAT8E4M3:
+    fill_8(&o, n, op, e4m3_of, random);
+    break;
+  case TUTTI_DT_FLOAT8E5M2:
+    fill_8(&o, n, op, e5m2_of, random);
     break;
   default:
     fill_16(&o, n, op, bfloat_of, random);

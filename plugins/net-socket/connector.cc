@@ -9,8 +9,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto stagger = std::chrono::milliseconds(150); // an address that answers at all answers within this, mostly
 
-Connector::Connector(Context &ctx, const Blob &blob) : ctx_(ctx), secret_(blob.secret), begin_(Clock::now()) {
-  randombytes_buf(id_, sizeof id_);
+Connector::Connector(Context &ctx, const Blob &blob)
+    : ctx_(ctx), secret_(blob.secret), listener_(blob.listener), begin_(Clock::now()) {
+  randombytes_buf(id_.data(), id_.size());
   std::vector<Address> places = blob_places(blob, ctx.devices().front().interface.index);
   // Neighbours first: no router is needed, and none can send us astray.
   std::stable_partition(places.begin(), places.end(), [&](const Address &to) {
@@ -35,8 +36,10 @@ void Connector::start(Attempt &a) {
   a.fd = make_socket(ctx_.settings(), a.to.family());
   a.connected = false;
   tune_connection(a.fd.get(), ctx_.settings(), a.local);
-  a.handshake = std::make_unique<ConnectorHandshake>(
-      make_hello(a.index, static_cast<uint16_t>(1 + ctx_.settings().data_sockets()), ctx_.settings().min_task, id_), secret_);
+  a.handshake =
+      std::make_unique<ConnectorHandshake>(make_hello(a.index, static_cast<uint16_t>(1 + ctx_.settings().data_sockets()),
+                                                      ctx_.settings().min_task, id_, ctx_.wires().self()),
+                                           secret_);
   if (::connect(a.fd.get(), a.to.get(), a.to.length()) != 0 && errno != EINPROGRESS && errno != EINTR) return retry(a, errno);
   ctx_.watch(a.fd, &a.watch);
 }
@@ -145,6 +148,14 @@ void Connector::give_up() const {
   const bool stranger = std::any_of(attempts_.begin(), attempts_.end(), denied) ||
                         std::any_of(data_.begin(), data_.end(), denied) || (control_ && control_->denied);
   fail(stranger ? TUTTI_ERR_DENIED : TUTTI_ERR_REMOTE, "cannot connect to ", failures());
+}
+
+std::shared_ptr<Wire> Connector::take_control() {
+  auto wire = std::make_shared<Wire>();
+  wire->fd = std::move(control_->fd);
+  wire->connection = id_;
+  wire->peer = listener_;
+  return wire;
 }
 
 std::vector<Fd> Connector::take_data() {

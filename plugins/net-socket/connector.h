@@ -13,7 +13,7 @@ public:
   Connector(Context &ctx, const Blob &blob);
   // True when all sockets are connected and have proved themselves. Throws what is final.
   bool advance();
-  Fd take_control() { return std::move(control_->fd); }
+  std::shared_ptr<Wire> take_control();
   std::vector<Fd> take_data();
   const Address &peer() const { return (control_ ? *control_ : *attempts_.front()).to; }
 
@@ -44,7 +44,7 @@ private:
 
   Context &ctx_;
   Secret secret_;
-  uint8_t id_[16];
+  Identity id_, listener_;
   Time begin_;
   Attempts attempts_; // of the control socket, while control_ is empty
   std::unique_ptr<Attempt> control_;

@@ -68,8 +68,10 @@ const Device &Context::device_towards(const Address &peer) const {
 
 void Context::look_for_dead_links() {
   const auto now = std::chrono::steady_clock::now();
-  if (settings_.keepalive.count() == 0 || now - looked_ < link_interval) return;
+  if (now - looked_ < link_interval) return;
   looked_ = now;
+  wires_.drop_closed();
+  if (settings_.keepalive.count() == 0) return;
   for (size_t i = active_.size(); i-- > 0;) active_[i]->check_link();
 }
 

@@ -2,16 +2,12 @@
 #pragma once
 #include "stripes.h"
 #include "tutti/plugin/cxx/net.hpp"
+#include "wires.h"
 
 namespace tutti::net_socket {
 
 class Endpoint;
 class Listener;
-
-// A descriptor in the context's epoll set (edge-triggered). Flags stay set until an operation would have blocked.
-struct Watched {
-  bool readable = true, writable = true;
-};
 
 // Something that still needs driving by time or events before data flows.
 class Pending {
@@ -42,6 +38,7 @@ public:
   const Device &device_towards(const Address &peer) const;
   bool stays_here(const Address &peer) const { return stays_on_host(device_towards(peer), peer); }
   Helpers *helpers() { return helpers_.get(); }
+  Wires &wires() { return wires_; }
   void watch(Fd &fd, Watched *target); // also moves a descriptor to a new target
   void activate(Endpoint *ep);         // it has posted calls
   void deactivate(Endpoint *ep);
@@ -59,6 +56,7 @@ private:
   Settings settings_;
   std::vector<Device> devices_;
   Fd epoll_, event_;
+  Wires wires_;
   std::atomic<bool> armed_{false};
   Watched event_watch_;
   std::vector<Endpoint *> active_;

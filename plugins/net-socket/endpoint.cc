@@ -21,13 +21,17 @@ void Endpoint::drop_stripes() noexcept {
   stripes_.clear();
 }
 
-void Endpoint::open(Fd control, std::vector<Fd> data, bool sending, uint64_t min_task) {
+void Endpoint::use(std::shared_ptr<Wire> wire) {
+  wire_ = std::move(wire);
+  local_ = local_address(control());
+  peer_ = peer_address(control());
+}
+
+void Endpoint::open(std::shared_ptr<Wire> wire, std::vector<Fd> data, bool sending, uint64_t min_task) {
   sending_ = sending;
   min_task_ = min_task;
-  local_ = local_address(control.get());
-  peer_ = peer_address(control.get());
-  ctx_.watch(control, &watch_);
-  control_ = std::move(control);
+  ctx_.watch(wire->fd, &wire->watch);
+  use(std::move(wire));
   stripe_watches_.resize(data.size());
   for (Fd &fd : data) {
     auto s = std::make_unique<Stripe>(std::move(fd), sending);
@@ -103,7 +107,7 @@ bool Endpoint::move_stripes() {
 void Endpoint::check_link() noexcept {
   tcp_info info{};
   socklen_t len = sizeof info;
-  if (!control_ || getsockopt(control_.get(), IPPROTO_TCP, TCP_INFO, &info, &len) != 0) return;
+  if (!wire_ || getsockopt(control(), IPPROTO_TCP, TCP_INFO, &info, &len) != 0) return;
   const auto silent = std::chrono::milliseconds(info.tcpi_last_ack_recv);
   if (std::max(info.tcpi_retransmits, info.tcpi_probes) < unanswered_before_dead || silent < 2 * ctx_.settings().keepalive)
     return;
@@ -141,7 +145,7 @@ void Endpoint::fail_calls(tutti_status status, const std::string &why) noexcept 
     if (at(head_).ends_call) ctx_.complete(at(head_).cookie, 0, status);
   cursor_ = tail_;
   calls_ = 0;
-  control_.reset();
+  wire_.reset();
   ctx_.deactivate(this);
 }
 

@@ -1,12 +1,13 @@
 // tutti/plugins/net-socket/endpoint.h: what both directions share: the queue of posted messages, striping, failure.
 //
 // On the control socket a message is an 8-byte header, its size and whether it is striped, and then the payload unless it is.
+// A header that says so is followed by the identity of the connection on whose control socket the stream goes on.
 #pragma once
 #include "context.h"
 
 namespace tutti::net_socket {
 
-inline constexpr uint64_t striped_bit = uint64_t{1} << 63;
+inline constexpr uint64_t striped_bit = uint64_t{1} << 63, moves_bit = uint64_t{1} << 62;
 
 struct Message {
   uint64_t header = 0;
@@ -37,10 +38,12 @@ public:
   size_t active_at = inactive; // the context's
 
 protected:
-  void open(Fd control, std::vector<Fd> data, bool sending, uint64_t min_task);
+  void open(std::shared_ptr<Wire> control, std::vector<Fd> data, bool sending, uint64_t min_task);
   tutti_status post(const tutti_net_buf *bufs, uint32_t n, uint64_t *received, uint64_t cookie);
   Message &at(uint32_t i) { return queue_[i % max_messages]; }
   bool wants_stripes(uint64_t bytes) const { return !stripes_.empty() && bytes >= min_task_; }
+  void use(std::shared_ptr<Wire> wire); // from now on
+  int control() const { return wire_->fd.get(); }
   void push_pieces(Message &m); // hands the payload to the data sockets
   bool move_stripes();          // without helpers: serves them; looks for their errors
   bool stripes_may_move() const;
@@ -50,8 +53,7 @@ protected:
   std::string lost_text(int err) const; // why a connection ended, for fail_calls()
 
   Context &ctx_;
-  Fd control_;
-  Watched watch_;
+  std::shared_ptr<Wire> wire_;
   Address local_, peer_;
   bool sending_ = false;
   tutti_status failed_ = TUTTI_OK;

@@ -27,10 +27,11 @@ constexpr char acceptor_role = 'a', connector_role = 'c';
 
 } // namespace
 
-Blob make_blob(const Secret &secret) {
+Blob make_blob(const Secret &secret, const Identity &listener) {
   Blob b{};
   b.magic = blob_magic;
   b.version = wire_version;
+  b.listener = listener;
   b.secret = secret;
   return b;
 }
@@ -71,14 +72,15 @@ std::vector<Address> blob_places(const Blob &b, uint32_t interface_index) {
   return out;
 }
 
-Hello make_hello(uint16_t index, uint16_t count, uint64_t min_task, const uint8_t (&connection)[16]) {
+Hello make_hello(uint16_t index, uint16_t count, uint64_t min_task, const Identity &connection, const Identity &from) {
   Hello h{};
   std::memcpy(h.magic, hello_magic, sizeof h.magic);
   h.version = wire_version;
   h.index = index;
   h.count = count;
   h.min_task = min_task;
-  std::memcpy(h.connection, connection, sizeof h.connection);
+  h.connection = connection;
+  h.from = from;
   randombytes_buf(h.nonce, sizeof h.nonce);
   return h;
 }

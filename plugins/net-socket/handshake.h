@@ -5,7 +5,7 @@
 //   connector -> acceptor   Proof    the MAC of the same with its own role
 // The secret itself never travels here; it reaches the connector over the core's channel, in the address.
 #pragma once
-#include "sockets.h"
+#include "wires.h"
 #include <sodium.h>
 
 namespace tutti::net_socket {
@@ -24,17 +24,18 @@ struct Blob {
   uint32_t magic;
   uint16_t version, count;
   Place places[capacity];
+  Identity listener; // the context that listens
   Secret secret;
 };
 inline constexpr uint32_t blob_magic = 0x74536b74;
-inline constexpr uint16_t wire_version = 1;
+inline constexpr uint16_t wire_version = 2;
 
 struct Hello {
   uint8_t magic[8];
   uint16_t version, index, count; // index 0: control; count: sockets of the connection
   uint16_t reserved;
   uint64_t min_task;
-  uint8_t connection[16]; // equal for all sockets of one connection
+  Identity connection, from; // equal for all sockets of one connection; the context that connects
   uint8_t nonce[32];
 };
 struct Answer {
@@ -44,9 +45,9 @@ struct Answer {
 struct Proof {
   uint8_t mac[crypto_auth_BYTES];
 };
-static_assert(sizeof(Blob) == 240 && sizeof(Hello) == 72);
+static_assert(sizeof(Blob) == 256 && sizeof(Hello) == 88);
 
-Blob make_blob(const Secret &secret);
+Blob make_blob(const Secret &secret, const Identity &listener);
 void add_place(Blob &blob, const Address &address);
 // Throws on anything that those two would not have written. link_local addresses take the connector's interface.
 std::vector<Address> blob_places(const Blob &blob, uint32_t interface_index);
@@ -97,6 +98,6 @@ private:
   Transfer transfer_;
 };
 
-Hello make_hello(uint16_t index, uint16_t count, uint64_t min_task, const uint8_t (&connection)[16]);
+Hello make_hello(uint16_t index, uint16_t count, uint64_t min_task, const Identity &connection, const Identity &from);
 
 } // namespace tutti::net_socket

@@ -10,7 +10,7 @@ using Clock = std::chrono::steady_clock;
 
 Listener::Listener(Context &ctx, plugin::Address &addr) : NetObject(ctx.host()), ctx_(ctx) {
   randombytes_buf(secret_.bytes, sizeof secret_.bytes);
-  Blob blob = make_blob(secret_);
+  Blob blob = make_blob(secret_, ctx.wires().self());
   listen_everywhere(blob);
   addr.set(blob);
   ctx.add_pending(this);
@@ -61,7 +61,7 @@ void Listener::take_guests(int from) {
 // Sockets of one connection find each other by its id. A new id starts anew: the connector lost the old sockets.
 void Listener::admit(Guest &guest) {
   const Hello &h = guest.handshake.hello();
-  const bool same = !joined_.empty() && std::memcmp(h.connection, first_.connection, sizeof h.connection) == 0;
+  const bool same = !joined_.empty() && h.connection == first_.connection;
   if (!same) {
     joined_.clear();
     joined_.resize(h.count);
@@ -105,7 +105,10 @@ std::unique_ptr<Endpoint> Listener::accept() {
   if (fds_.empty()) plugin::fail(TUTTI_ERR_INVALID, "this listener has accepted its endpoint");
   drive();
   if (!complete()) return nullptr;
-  Fd control = std::move(joined_[0]);
+  auto control = std::make_shared<Wire>();
+  control->fd = std::move(joined_[0]);
+  control->connection = first_.connection;
+  control->peer = first_.from;
   std::vector<Fd> data(std::make_move_iterator(joined_.begin() + 1), std::make_move_iterator(joined_.end()));
   joined_.clear();
   guests_.clear();

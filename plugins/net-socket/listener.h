@@ -38,6 +38,6 @@ private:
   std::unique_ptr<Watched> joined_watch_ = std::make_unique<Watched>();
 };
 
-std::unique_ptr<Endpoint> make_receiver(Context &ctx, Fd control, std::vector<Fd> data, uint64_t min_task);
+std::unique_ptr<Endpoint> make_receiver(Context &ctx, std::shared_ptr<Wire> control, std::vector<Fd> data, uint64_t min_task);
 
 } // namespace tutti::net_socket

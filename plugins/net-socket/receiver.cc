@@ -7,15 +7,18 @@ namespace {
 
 constexpr uint64_t bytes_per_call = 512 << 10;
 constexpr int calls_per_turn = 4;
+constexpr uint64_t direct_bytes = 1024; // from here on a list of parts costs less than copying
+constexpr uint32_t max_expected = 8;    // messages
 
 class Receiver final : public Endpoint {
 public:
-  Receiver(Context &ctx, Fd control, std::vector<Fd> data, uint64_t min_task)
-      : Endpoint(ctx), ahead_(ctx.settings().read_ahead) {
+  Receiver(Context &ctx, std::shared_ptr<Wire> wire, std::vector<Fd> data, uint64_t min_task)
+      : Endpoint(ctx), ahead_(ctx.settings().read_ahead), room_(ahead_.size()) {
     queue_ = std::make_unique<Message[]>(max_messages);
     ctx.reserve_completions(max_calls);
-    tune_connection(control.get(), ctx.settings(), ctx.stays_here(peer_address(control.get())));
-    open(std::move(control), std::move(data), false, min_task);
+    tune_connection(wire->fd.get(), ctx.settings(), ctx.stays_here(peer_address(wire->fd.get())));
+    open(std::move(wire), std::move(data), false, min_task);
+    ctx.wires().accepted(wire_);
   }
 
   bool ready() override { return true; }
@@ -27,14 +30,14 @@ public:
   }
 
   bool may_move() const override {
-    return (cursor_ != tail_ && (watch_.readable || from_ != to_ || ended_)) || stripes_may_move();
+    return (cursor_ != tail_ && wire_ && (wire_->watch.readable || from_ != to_ || ended_)) || stripes_may_move();
   }
 
   void pump() noexcept override {
-    bool drained = false; // the last read got less than it asked for: another would find nothing
+    drained_ = false;
     for (int call = 0; call <= calls_per_turn; ++call) {
       if (!consume()) return;
-      if (cursor_ == tail_ || drained || !fill(drained)) break;
+      if (cursor_ == tail_ || drained_ || !fill()) break;
     }
     if (failed_ != TUTTI_OK) return;
     if (!stripes_.empty() && !move_stripes()) return;
@@ -48,7 +51,11 @@ private:
       Message &m = at(cursor_);
       if (!inside_) {
         if (to_ - from_ < sizeof(uint64_t)) return true;
-        if (!begin(m)) return false;
+        uint64_t header;
+        std::memcpy(&header, &ahead_[from_], sizeof header);
+        if ((header & moves_bit) && to_ - from_ < sizeof header + sizeof(Identity)) return true;
+        from_ += sizeof header;
+        if (!(header & moves_bit ? move() : begin(m, header))) return false;
         continue;
       }
       const uint64_t n = std::min<uint64_t>(left_, to_ - from_);
@@ -56,19 +63,16 @@ private:
       from_ += n;
       left_ -= n;
       if (left_) return true;
-      inside_ = false;
-      ++cursor_;
+      end();
     }
     return true;
   }
 
-  // Reads a header and matches it with the oldest posted buffer.
-  bool begin(Message &m) noexcept {
-    uint64_t header;
-    std::memcpy(&header, &ahead_[from_], sizeof header);
-    from_ += sizeof header;
+  // Matches a header with the oldest posted buffer.
+  bool begin(Message &m, uint64_t header) noexcept {
     const uint64_t bytes = header & ~striped_bit;
     if (bytes > m.bytes) {
+      shutdown(control(), SHUT_RDWR); // the peer learns it too
       fail_calls(TUTTI_ERR_TRUNCATED, plugin::text("peer ", peer_text(), " sent ", bytes, " bytes for a buffer of ", m.bytes,
                                                    ": the ranks disagree about the operation"));
       return false;
@@ -85,8 +89,25 @@ private:
     return true;
   }
 
-  // One read: the rest of the message straight to its buffer, and what follows ahead. False when there is nothing more now.
-  bool fill(bool &drained) noexcept {
+  void end() {
+    inside_ = false;
+    ++cursor_;
+  }
+
+  // The stream goes on on a socket that this side has dialled.
+  bool move() noexcept {
+    Identity connection;
+    std::memcpy(connection.data(), &ahead_[from_], sizeof connection);
+    from_ += sizeof connection;
+    std::shared_ptr<Wire> next = ctx_.wires().take_dialled(connection);
+    if (!next || from_ != to_) return fail_calls(TUTTI_ERR_REMOTE, lost_text(EPROTO)), false;
+    use(std::move(next));
+    drained_ = false;
+    return true;
+  }
+
+  // One read. False when there is nothing more now.
+  bool fill() noexcept {
     if (ended_) return lose(), false;
     if (from_ == to_)
       from_ = to_ = 0;
@@ -94,27 +115,101 @@ private:
       std::memmove(ahead_.data(), &ahead_[from_], to_ - from_);
       to_ -= std::exchange(from_, 0);
     }
+    if (inside_) return fill_rest();
+    return to_ == 0 && expects_much() ? fill_expected() : fill_ahead();
+  }
+
+  // Whether a payload is worth its own place in the list. A header of the core's may come before it, in the same call.
+  bool expects_much() {
+    const Message &m = at(cursor_), &next = m.ends_call ? m : at(cursor_ + 1);
+    return std::max(m.bytes, next.bytes) >= direct_bytes && !wants_stripes(m.bytes);
+  }
+
+  // What follows, up to a bound: one system call for a small message or several.
+  bool fill_ahead() noexcept {
+    const uint64_t want =
+        room_ > to_ ? room_ - to_ : 0; // never 0: what is here is less than a header, or than what it announces
+    const uint64_t n = took(::recv(control(), &ahead_[to_], want, MSG_DONTWAIT), want);
+    to_ += n;
+    return n != 0;
+  }
+
+  // The rest of the message straight to its buffer, and what follows ahead.
+  bool fill_rest() noexcept {
     iovec iov[2];
+    const uint64_t rest = std::min(left_, bytes_per_call), room = rest == left_ && room_ > to_ ? room_ - to_ : 0;
+    iov[0] = {at(cursor_).addr + (at(cursor_).bytes - left_), rest};
+    iov[1] = {&ahead_[to_], room};
+    const uint64_t n = read(iov, room ? 2 : 1, rest + room), direct = std::min(n, rest);
+    left_ -= direct;
+    to_ += n - direct;
+    if (n && left_ == 0) end();
+    return n != 0;
+  }
+
+  // Headers and payloads of the posted messages, if they are as long as their buffers: the payloads straight to their place.
+  bool fill_expected() noexcept {
+    uint64_t headers[max_expected];
+    iovec iov[2 * max_expected + 1];
     int used = 0;
-    const uint64_t rest = inside_ ? std::min(left_, bytes_per_call) : 0;
-    if (rest) iov[used++] = {at(cursor_).addr + (at(cursor_).bytes - left_), rest};
-    const size_t room = rest == left_ || !inside_ ? ahead_.size() - to_ : 0;
-    if (room) iov[used++] = {&ahead_[to_], room};
+    uint64_t want = 0;
+    for (uint32_t i = cursor_; i != tail_ && i - cursor_ < max_expected && want < bytes_per_call && !wants_stripes(at(i).bytes);
+         ++i) {
+      iov[used++] = {&headers[i - cursor_], sizeof(uint64_t)};
+      iov[used++] = {at(i).addr, std::min(at(i).bytes, bytes_per_call)};
+      want += iov[used - 2].iov_len + iov[used - 1].iov_len;
+      if (at(i).bytes > bytes_per_call) break;
+    }
+    if (iov[used - 1].iov_len == at(cursor_ + static_cast<uint32_t>(used) / 2 - 1).bytes) {
+      iov[used++] = {ahead_.data(), room_};
+      want += room_;
+    }
+    uint64_t n = read(iov, used, want);
+    if (n == 0) return false;
+    for (int k = 0; k + 1 < used; k += 2) {
+      Message &m = at(cursor_);
+      if (n < sizeof(uint64_t)) {
+        std::memcpy(ahead_.data(), iov[k].iov_base, n);
+        break;
+      }
+      if (headers[k / 2] != m.bytes) return gather(iov + k, used - k, n), true;
+      n -= sizeof(uint64_t);
+      left_ = m.bytes - std::min<uint64_t>(n, m.bytes);
+      inside_ = true;
+      n -= m.bytes - left_;
+      if (left_) return true;
+      end();
+    }
+    to_ = n;
+    return true;
+  }
+
+  // n bytes came otherwise than expected: takes them out of the places where they landed.
+  void gather(const iovec *iov, int count, uint64_t n) noexcept {
+    std::vector<uint8_t> landed;
+    landed.reserve(std::max<uint64_t>(n, room_));
+    for (int k = 0; k < count && landed.size() < n; ++k) {
+      const auto *from = static_cast<const uint8_t *>(iov[k].iov_base);
+      landed.insert(landed.end(), from, from + std::min<uint64_t>(iov[k].iov_len, n - landed.size()));
+    }
+    landed.resize(std::max<uint64_t>(n, room_));
+    ahead_ = std::move(landed);
+    to_ = n;
+  }
+
+  uint64_t read(iovec *iov, int count, uint64_t want) noexcept {
     msghdr msg{};
     msg.msg_iov = iov;
-    msg.msg_iovlen = static_cast<size_t>(used);
-    const ssize_t n = recvmsg(control_.get(), &msg, MSG_DONTWAIT);
-    if (n < 0 && would_block(errno)) return watch_.readable = errno == EINTR, false;
-    if (n <= 0) return ended_ = n == 0 ? Stripe::closed_by_peer : errno, lose(), false;
-    drained = static_cast<uint64_t>(n) < rest + room;
-    const uint64_t direct = std::min<uint64_t>(static_cast<uint64_t>(n), rest);
-    left_ -= direct;
-    to_ += static_cast<uint64_t>(n) - direct;
-    if (inside_ && left_ == 0) {
-      inside_ = false;
-      ++cursor_;
-    }
-    return true;
+    msg.msg_iovlen = static_cast<size_t>(count);
+    return took(recvmsg(control(), &msg, MSG_DONTWAIT), want);
+  }
+
+  // After a call for `want` bytes: how many came, 0 for none now or an end.
+  uint64_t took(ssize_t n, uint64_t want) noexcept {
+    if (n < 0 && would_block(errno)) return wire_->watch.readable = errno == EINTR, 0;
+    if (n <= 0) return ended_ = n == 0 ? Stripe::closed_by_peer : errno, lose(), 0;
+    drained_ = static_cast<uint64_t>(n) < want;
+    return static_cast<uint64_t>(n);
   }
 
   // The connection ended while buffers wait. Messages that came before have been taken out already.
@@ -131,7 +226,9 @@ private:
   }
 
   std::vector<uint8_t> ahead_;
+  const uint64_t room_;      // of ahead_; more only after gather()
   size_t from_ = 0, to_ = 0; // unread part of ahead_
+  bool drained_ = false;     // the last read got less than it asked for: another would find nothing
   bool inside_ = false;      // the message at cursor_ has begun
   uint64_t left_ = 0;        // bytes of it still to come
   int ended_ = 0;            // closed_by_peer or an errno, once the control socket has nothing more
@@ -139,7 +236,7 @@ private:
 
 } // namespace
 
-std::unique_ptr<Endpoint> make_receiver(Context &ctx, Fd control, std::vector<Fd> data, uint64_t min_task) {
+std::unique_ptr<Endpoint> make_receiver(Context &ctx, std::shared_ptr<Wire> control, std::vector<Fd> data, uint64_t min_task) {
   return std::make_unique<Receiver>(ctx, std::move(control), std::move(data), min_task);
 }
 

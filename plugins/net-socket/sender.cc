@@ -1,5 +1,7 @@
 // tutti/plugins/net-socket/sender.cc: the connecting side.
 #include "connector.h"
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 
 namespace tutti::net_socket {
 
@@ -7,6 +9,7 @@ namespace {
 
 constexpr size_t max_vectors = 64;             // messages whose headers and payloads go out in one call, times two
 constexpr uint64_t bytes_per_call = 512 << 10; // so that a large message does not keep other endpoints waiting
+constexpr size_t joined_bytes = 1024;          // header and payload copied together cost less than a list of two parts
 
 class Sender final : public Endpoint, Pending {
 public:
@@ -18,7 +21,10 @@ public:
     ctx.reserve_completions(max_calls);
     ctx.add_pending(this);
   }
-  ~Sender() override { ctx_.remove_pending(this); }
+  ~Sender() override {
+    ctx_.remove_pending(this);
+    if (wire_ && wire_.use_count() > 1) shutdown(control(), SHUT_WR); // the other direction stays
+  }
 
   bool ready() override {
     if (failed_ != TUTTI_OK) plugin::fail(failed_, why_);
@@ -30,6 +36,7 @@ public:
   // What finds the socket idle goes out at once: it may be all that the peer waits for.
   tutti_status send(const tutti_net_buf *bufs, uint32_t n, uint64_t cookie) override {
     const bool first = head_ == tail_;
+    if (first && !shared_ && ctx_.wires().any_accepted()) share();
     const tutti_status s = post(bufs, n, nullptr, cookie);
     if (first && s == TUTTI_OK) pump();
     return s;
@@ -42,6 +49,7 @@ public:
     try {
       if (!connector_ || !connector_->advance()) return;
       open(connector_->take_control(), connector_->take_data(), true, ctx_.settings().min_task);
+      ctx_.wires().dialled(wire_);
       finish_setup();
     } catch (const plugin::Error &e) {
       give_up(e.code(), e.what());
@@ -50,7 +58,9 @@ public:
     }
   }
 
-  bool may_move() const override { return !connector_ && ((cursor_ != tail_ && watch_.writable) || stripes_may_move()); }
+  bool may_move() const override {
+    return !connector_ && ((cursor_ != tail_ && wire_ && wire_->watch.writable) || stripes_may_move());
+  }
 
   void pump() noexcept override {
     if (connector_) return;
@@ -70,8 +80,36 @@ private:
     fail_calls(status, why_);
   }
 
+  // Goes over to a socket that the peer has dialled, when so little is under way here that the kernel takes the last message
+  // whole.
+  void share() noexcept {
+    constexpr int little = 128;
+    int unanswered = 0;
+    if (!wire_ || ioctl(control(), SIOCOUTQ, &unanswered) != 0 || unanswered > little) return;
+    std::shared_ptr<Wire> next = ctx_.wires().take_accepted(wire_->peer);
+    if (!next) return;
+    uint8_t last[sizeof(uint64_t) + sizeof(Identity)];
+    const uint64_t header = moves_bit | sizeof(Identity);
+    std::memcpy(last, &header, sizeof header);
+    std::memcpy(last + sizeof header, next->connection.data(), sizeof(Identity));
+    const ssize_t n = ::send(control(), last, sizeof last, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0) return ctx_.wires().put_back(next); // full or broken: the message that follows will tell
+    if (n != sizeof last) return fail_calls(TUTTI_ERR_REMOTE, lost_text(EMSGSIZE));
+    shared_ = true;
+    use(std::move(next));
+  }
+
   // Headers and payloads of as many messages as fit, in one call. False when the endpoint has failed.
   bool flush() noexcept {
+    if (cursor_ + 1 == tail_ && sent_ == 0 && at(cursor_).bytes <= joined_bytes && !wants_stripes(at(cursor_).bytes)) {
+      Message &m = at(cursor_);
+      uint8_t joined[sizeof m.header + joined_bytes];
+      m.header = m.bytes;
+      std::memcpy(joined, &m.header, sizeof m.header);
+      if (m.bytes) std::memcpy(joined + sizeof m.header, m.addr, m.bytes);
+      const uint64_t total = sizeof m.header + m.bytes;
+      return sent(::send(control(), joined, total, MSG_NOSIGNAL | MSG_DONTWAIT), total);
+    }
     iovec iov[max_vectors];
     size_t used = 0;
     uint64_t total = 0, skip = sent_;
@@ -85,13 +123,17 @@ private:
     msghdr msg{};
     msg.msg_iov = iov;
     msg.msg_iovlen = used;
-    const ssize_t n = sendmsg(control_.get(), &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return sent(sendmsg(control(), &msg, MSG_NOSIGNAL | MSG_DONTWAIT), total);
+  }
+
+  // After a call that was to send `total` bytes.
+  bool sent(ssize_t n, uint64_t total) noexcept {
     if (n < 0) {
-      if (would_block(errno)) return watch_.writable = errno == EINTR, true;
+      if (would_block(errno)) return wire_->watch.writable = errno == EINTR, true;
       const int err = errno;
       return fail_calls(TUTTI_ERR_REMOTE, lost_text(err == EPIPE ? Stripe::closed_by_peer : err)), false;
     }
-    if (static_cast<uint64_t>(n) < total) watch_.writable = false;
+    if (static_cast<uint64_t>(n) < total) wire_->watch.writable = false;
     account(static_cast<uint64_t>(n));
     return true;
   }
@@ -124,7 +166,8 @@ private:
 
   std::unique_ptr<Connector> connector_; // until ready
   std::string why_;
-  uint64_t sent_ = 0; // of the header and payload at cursor_
+  uint64_t sent_ = 0;   // of the header and payload at cursor_
+  bool shared_ = false; // the socket with a receiver
 };
 
 } // namespace

@@ -29,7 +29,8 @@ const std::array<tutti_option, 20> option_table = {{
     {"rcvbuf", "-1", "bytes of the kernel's receive buffer (SO_RCVBUF); -1: the kernel adapts it", "NCCL_SOCKET_RCVBUF",
      nullptr, -1, 1 << 30, TUTTI_OPT_INT, 0},
     {"congestion", "auto",
-     "TCP congestion control; auto: the system's, but cubic instead of bbr to peers on this host or behind veth",
+     "TCP congestion control; auto: the system's, but cubic (reno where that is not allowed) instead of bbr to peers on this "
+     "host or behind veth",
      "TUTTI_SOCKET_CONGESTION", nullptr, 0, 0, TUTTI_OPT_STRING, 0},
     {"busy_poll", "0us", "how long the kernel polls the device on a read (SO_BUSY_POLL)", nullptr, nullptr, 0, 1000000000,
      TUTTI_OPT_DURATION, 0},

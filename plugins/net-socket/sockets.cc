@@ -94,9 +94,9 @@ void tune_connection(int fd, const Settings &s, bool local) {
   set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   if (s.busy_poll_us) set_int(fd, SOL_SOCKET, SO_BUSY_POLL, s.busy_poll_us);
   if (s.congestion != "auto") set_congestion(fd, s.congestion);
-  // bbr paces by a timer and halves the throughput of a path without a queue.
-  else if (local && congestion_of(fd).rfind("bbr", 0) == 0)
-    set_congestion(fd, "cubic");
+  // bbr paces by a timer and halves the throughput of a path without a queue. Without privileges reno may be all there is.
+  else if (local && congestion_of(fd).rfind("bbr", 0) == 0 && !set_congestion(fd, "cubic"))
+    set_congestion(fd, "reno");
   if (s.user_timeout.count() > 0)
     set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
             static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(s.user_timeout).count()));

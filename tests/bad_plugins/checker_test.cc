@@ -35,7 +35,7 @@ TEST_CASE("check-plugin names the rule that a bad plugin breaks") {
       {"id_malformed", "P-ENTRY-09"}, {"old_draft", "P-ENTRY-10"},     {"option_twice", "P-OPT-09"},
       {"refuse", "P-OPEN-01"},        {"crash", "P-OPEN-02"},          {"hang", "P-OPEN-03"},
       {"leak", "P-ENTRY-02"},         {"foreign", "P-ENTRY-01"},       {"proto_byte", "P-PROTO-02"},
-      {"proto_cut", "P-PROTO-02"},    {"proto_store", "P-PROTO-02"}};
+      {"proto_cut", "P-PROTO-02"},    {"proto_store", "P-PROTO-02"},   {"proto_lent", "P-PROTO-02"}};
   for (const auto &[name, rule] : expected) {
     const CheckReport r = check(bad::file(name));
     const std::string which = name; // clang 14: INFO cannot capture a binding

@@ -49,7 +49,7 @@ TEST_CASE("arguments out of range are refused with the value and the range, and 
           float x[8] = {}, y[8] = {};
           EXPECT(r,
                  tuttiAllReduce(x, y, 8, static_cast<tuttiDataType_t>(17), tuttiSum, r.comm, nullptr) == tuttiInvalidArgument);
-          EXPECT(r, has(last_error(r), "type 17") && has(last_error(r), "0 to 9"));
+          EXPECT(r, has(last_error(r), "type 17") && has(last_error(r), "0 to 11"));
           EXPECT(r, tuttiBroadcast(x, y, 8, tuttiFloat32, 2, r.comm, nullptr) == tuttiInvalidArgument);
           EXPECT(r, has(last_error(r), "root 2") && has(last_error(r), "0 to 1"));
           EXPECT(r,
@@ -64,9 +64,52 @@ TEST_CASE("arguments out of range are refused with the value and the range, and 
           EXPECT_OK(r, tuttiAlltoAllV(x, none, displs, y, none, displs, tuttiFloat32, r.comm, nullptr));
           EXPECT(r, tuttiAlltoAllV(x, none, none, y, counts, displs, tuttiFloat32, r.comm, nullptr) == tuttiInvalidArgument);
           EXPECT(r, has(last_error(r), "rdispls[1] 18446744073709551615"));
+          const size_t two[2] = {2, 2}, same[2] = {1, 2}, far[2] = {0, SIZE_MAX};
+          EXPECT(r, tuttiAllGatherV(x, y, nullptr, nullptr, tuttiFloat32, r.comm, nullptr) == tuttiInvalidArgument);
+          EXPECT(r, tuttiAllGatherV(x, y, two, same, tuttiFloat32, r.comm, nullptr) == tuttiInvalidArgument);
+          EXPECT(r, has(last_error(r), "all_gather_v: the blocks of ranks 0 and 1 overlap"));
+          EXPECT(r, tuttiAllGatherV(x, y, two, far, tuttiFloat32, r.comm, nullptr) == tuttiInvalidArgument);
+          EXPECT(r, has(last_error(r), "displs[1] 18446744073709551615"));
+          EXPECT(r, tuttiAllGatherV(x, y, far, nullptr, tuttiFloat32, r.comm, nullptr) == tuttiInvalidArgument);
+          EXPECT(r, tuttiAllGatherV(y + 1, y, two, nullptr, tuttiFloat32, r.comm, nullptr) == tuttiInvalidArgument);
+          EXPECT(r, has(last_error(r), "sendbuff overlaps the block of rank 0 in recvbuff; in place means"));
+          EXPECT(r, tuttiAllGatherV(nullptr, y, two, nullptr, tuttiFloat32, r.comm, nullptr) == tuttiInvalidArgument);
+          EXPECT(r, has(last_error(r), "sendbuff is NULL"));
+          EXPECT(r, tuttiReduceScatterV(nullptr, y, two, nullptr, tuttiFloat32, tuttiSum, r.comm, nullptr) ==
+                        tuttiInvalidArgument);
+          EXPECT(r, has(last_error(r), "reduce_scatter_v: sendbuff is NULL, but the counts are not all 0"));
+          EXPECT_OK(r, tuttiReduceScatterV(nullptr, nullptr, none, nullptr, tuttiFloat32, tuttiSum, r.comm, nullptr));
           EXPECT_OK(r, tuttiAllReduce(nullptr, nullptr, 0, tuttiFloat32, tuttiSum, r.comm, nullptr));
           EXPECT_OK(r, sum(r, 8));
         }) == 0);
+}
+
+// The same sum of all blocks; rank 0 thinks that rank 1's is the longer one.
+static void disagree_on_blocks(Rank &r, tuttiResult_t (*call)(Rank &, const size_t *)) {
+  const size_t mine[2] = {r.rank == 0 ? 100u : 200u, r.rank == 0 ? 200u : 100u};
+  tuttiResult_t e = call(r, mine);
+  if (e == tuttiSuccess) e = tuttiCommSynchronize(r.comm);
+  EXPECT(r, e == tuttiInvalidUsage || e == tuttiRemoteError);
+  says(r, last_error(r), {"_v #1 (300 float", "rank 0 calls", "rank 1 calls"});
+  abandon(r);
+}
+static float blocks_in[400], blocks_out[2][400];
+static void disagree_on_gathered_blocks(Rank &r) {
+  disagree_on_blocks(r, [](Rank &q, const size_t *counts) {
+    return tuttiAllGatherV(blocks_in, blocks_out[q.rank], counts, nullptr, tuttiFloat32, q.comm, nullptr);
+  });
+}
+static void disagree_on_scattered_blocks(Rank &r) {
+  disagree_on_blocks(r, [](Rank &q, const size_t *counts) {
+    return tuttiReduceScatterV(blocks_in, blocks_out[q.rank], counts, nullptr, tuttiFloat32, tuttiSum, q.comm, nullptr);
+  });
+}
+TEST_CASE("ranks that disagree on the sizes of blocks both learn of both calls") {
+  for (const Body &body : {Body(disagree_on_gathered_blocks), Body(disagree_on_scattered_blocks)}) {
+    CHECK(run_threads(2, body) == 0);
+    CHECK(run_processes(2, body) == 0);
+    CHECK(run_processes(2, body, {.env = {"TUTTI_SHM_DISABLE=1"}}) == 0);
+  }
 }
 
 static void disagree(Rank &r) {

@@ -46,12 +46,40 @@ void grouped_differently(Rank &r) {
   if (r.rank == 1) EXPECT(r, x == a && y == b);
 }
 
+// Two gathers and a scatter of blocks of different sizes in one group, whose tables go before it ends.
+void blocks_in_group(Rank &r) {
+  const auto n = static_cast<size_t>(r.n), me = static_cast<size_t>(r.rank);
+  std::vector<int> own(n, r.rank + 1), all(n * n, -1), most(n * n, -1), ones(n * n, r.rank), sums(n, -1);
+  EXPECT_OK(r, tuttiGroupStart());
+  for (int turn = 0; turn < 2; turn++) {
+    std::vector<size_t> counts, displs;
+    for (size_t p = 0; p < n; p++) counts.push_back(turn ? n - p : p), displs.push_back(p * n);
+    std::vector<int> &to = turn ? most : all;
+    EXPECT_OK(r, tuttiAllGatherV(own.data(), to.data(), counts.data(), displs.data(), tuttiInt32, r.comm, nullptr));
+    if (turn)
+      EXPECT_OK(r, tuttiReduceScatterV(ones.data(), sums.data(), counts.data(), displs.data(), tuttiInt32, tuttiSum, r.comm,
+                                       nullptr));
+  }
+  EXPECT_OK(r, tuttiGroupEnd());
+  EXPECT_OK(r, tuttiCommSynchronize(r.comm));
+  for (size_t p = 0; p < n; p++)
+    for (size_t i = 0; i < n; i++) {
+      EXPECT(r, all[p * n + i] == (i < p ? static_cast<int>(p) + 1 : -1));
+      EXPECT(r, most[p * n + i] == (i < n - p ? static_cast<int>(p) + 1 : -1));
+    }
+  for (size_t i = 0; i < n; i++) EXPECT(r, sums[i] == (i < n - me ? r.n * (r.n - 1) / 2 : -1));
+}
+
 } // namespace
 
 TEST_CASE("a group of sends and receives makes progress together") {
   for (int n : {1, 2, 5}) CHECK(run_threads(n, exchanges) == 0);
   CHECK(run_processes(3, exchanges) == 0);
   CHECK(run_processes(3, exchanges, {.env = {"TUTTI_SHM_DISABLE=1"}}) == 0);
+}
+TEST_CASE("a group may hold operations on blocks of different sizes, whose tables need not outlive the calls") {
+  for (int n : {1, 2, 5}) CHECK(run_threads(n, blocks_in_group) == 0);
+  CHECK(run_processes(3, blocks_in_group) == 0);
 }
 TEST_CASE("ranks may group the same messages differently") {
   CHECK(run_threads(2, grouped_differently) == 0);

@@ -1,4 +1,4 @@
-// Every operation over the protocols whose lines carry their signal: threads, shared memory, sockets, and both kinds of links
+// Every operation over the protocols beside simple: threads, shared memory, sockets, and both kinds of links
 // at once.
 #include "operations.h"
 #include "text.h"
@@ -10,7 +10,7 @@ using namespace support;
 
 namespace {
 
-constexpr const char *kProtocols[] = {"ll", "ll8", "ll128"};
+constexpr const char *kProtocols[] = {"ll", "ll8", "ll128", "pull"};
 
 // Around lines of 56 and 120 bytes, odd, and long enough for many slices.
 void everything(Rank &r) {

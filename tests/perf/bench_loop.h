@@ -32,6 +32,8 @@ typedef struct bench {
   bench_meet *meet;
   int rank, ranks;
   uint64_t turn, probe_turn;
+  void *(*take)(struct bench *, size_t); /* memory for the buffers; NULL = private memory */
+  void (*give)(struct bench *, void *, size_t);
 } bench;
 
 static inline double bench_now(void) {
@@ -126,6 +128,18 @@ static inline void bench_write(float *in, size_t count, float v) {
   __asm__ volatile("" ::: "memory");
 }
 
+static inline float *bench_take(bench *b, size_t bytes) {
+  void *p = NULL;
+  if (b->take) return (float *)b->take(b, bytes);
+  return posix_memalign(&p, 4096, bytes) ? NULL : (float *)p;
+}
+static inline void bench_give(bench *b, float *p, size_t bytes) {
+  if (b->give)
+    b->give(b, p, bytes);
+  else
+    free(p);
+}
+
 /* Prints one line per size and run: {"bytes": .., "us": .., "before": ns, "after": ns}. */
 static inline int bench_run(bench *b, const char *name, bench_op op, void *ctx, const char *sizes, int runs, double target_ms) {
   char list[512];
@@ -133,8 +147,8 @@ static inline int bench_run(bench *b, const char *name, bench_op op, void *ctx, 
   char *save = NULL;
   for (char *s = strtok_r(list, ",", &save); s; s = strtok_r(NULL, ",", &save)) {
     const size_t bytes = strtoull(s, NULL, 10), count = bytes / 4;
-    float *in = NULL, *out = NULL;
-    if (posix_memalign((void **)&in, 4096, bytes + 4096) || posix_memalign((void **)&out, 4096, bytes + 4096)) return 1;
+    float *in = bench_take(b, bytes + 4096), *out = bench_take(b, bytes + 4096);
+    if (!in || !out) return 1;
     for (size_t i = 0; i < count; ++i) in[i] = bench_input(b->rank, i), out[i] = -1;
     bench_barrier(b);
     if (op(ctx, in, out, count)) return 1;
@@ -172,8 +186,9 @@ static inline int bench_run(bench *b, const char *name, bench_op op, void *ctx, 
                after);
     }
     fflush(stdout);
-    free(in);
-    free(out);
+    bench_barrier(b);
+    bench_give(b, in, bytes + 4096);
+    bench_give(b, out, bytes + 4096);
   }
   return 0;
 }

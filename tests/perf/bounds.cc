@@ -3,7 +3,9 @@
 //   staged-CHUNK-DEPTH  private buffers: each rank copies its input through shared slots and adds the peer's
 //   halves-CHUNK-DEPTH  reduce-scatter and all-gather: a rank adds one half and writes the result to its output and to a slot
 //   ...-nt              the output goes past the caches
-//   tcp-PIECE           one exchange of the whole vector over one loopback connection (cubic, polled), added as it comes
+//   mapped-CHUNK        buffers that the peer maps: a rank adds one half of both inputs and copies the other from the peer's
+//   output mapped-CHUNK-1      ... adds both inputs, all of it tcp-PIECE           one exchange of the whole vector over one
+//   loopback connection (cubic, polled), added as it comes
 #include "bench_loop.h"
 #include <algorithm>
 #include <arpa/inet.h>
@@ -11,6 +13,7 @@
 #include <netinet/tcp.h>
 #include <string>
 #include <sys/socket.h>
+#include <utility>
 #include <vector>
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -218,6 +221,86 @@ template <bool NT> int halves(void *ctx, const float *in, float *out, size_t cou
   return 0;
 }
 
+// Both ranks' buffers, mapped by both. Buffers are taken in the order in, out.
+struct Mapped : bench {
+  size_t chunk = 0; // floats
+  int fd[2] = {-1, -1};
+  float *peers[2] = {nullptr, nullptr};
+  int taken = 0;
+  uint64_t turn_of_op = 0;
+  uint64_t *word(int of, int which) { return reinterpret_cast<uint64_t *>(meet->data + (of * 2 + which) * 4096); }
+};
+void *take_mapped(bench *b, size_t bytes) {
+  Mapped &m = *static_cast<Mapped *>(b);
+  const int which = m.taken++ % 2, mine = memfd_create("bench", MFD_CLOEXEC);
+  if (mine < 0 || ftruncate(mine, static_cast<off_t>(bytes))) return nullptr;
+  const int at[2] = {getpid(), mine};
+  memcpy(b->meet->note + 16 * b->rank, at, sizeof at);
+  bench_barrier(b);
+  int peer[2];
+  memcpy(peer, b->meet->note + 16 * (1 - b->rank), sizeof peer);
+  const std::string path = "/proc/" + std::to_string(peer[0]) + "/fd/" + std::to_string(peer[1]);
+  const int theirs = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  bench_barrier(b); // both are open
+  void *own = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, mine, 0);
+  void *other = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, theirs, 0);
+  close(mine);
+  close(theirs);
+  m.peers[which] = static_cast<float *>(other);
+  return own == MAP_FAILED || other == MAP_FAILED ? nullptr : own;
+}
+void give_mapped(bench *b, void *p, size_t bytes) {
+  Mapped &m = *static_cast<Mapped *>(b);
+  munmap(p, bytes);
+  for (float *&peer : m.peers)
+    if (peer) {
+      munmap(std::exchange(peer, nullptr), bytes);
+      return;
+    }
+}
+int mapped_whole(void *ctx, const float *in, float *out, size_t count) {
+  Mapped &m = *static_cast<Mapped *>(ctx);
+  const uint64_t turn = ++m.turn_of_op;
+  const int me = m.rank, peer = 1 - me;
+  bench_set(m.word(me, 0), turn);
+  while (bench_get(m.word(peer, 0)) < turn) {
+  }
+  add<false>(out, in, m.peers[0], count);
+  bench_set(m.word(me, 1), turn);
+  while (bench_get(m.word(peer, 1)) < turn) {
+  }
+  return 0;
+}
+int mapped_halves(void *ctx, const float *in, float *out, size_t count) {
+  Mapped &m = *static_cast<Mapped *>(ctx);
+  const int me = m.rank, peer = 1 - me;
+  const size_t half = std::min(count, (count / 2 + 15) / 16 * 16), mine = me ? half : 0, theirs = me ? 0 : half;
+  const size_t mine_n = me ? count - half : half, their_n = count - mine_n;
+  const uint64_t base = m.turn_of_op += count + 2; // words count what is done
+  bench_set(m.word(me, 0), base);
+  while (bench_get(m.word(peer, 0)) < base) {
+  }
+  size_t added = 0, got = 0;
+  while (added < mine_n || got < their_n) {
+    if (added < mine_n) {
+      const size_t n = std::min(m.chunk, mine_n - added);
+      add<false>(out + mine + added, in + mine + added, m.peers[0] + mine + added, n);
+      added += n;
+      bench_set(m.word(me, 0), base + added);
+    }
+    const uint64_t there = bench_get(m.word(peer, 0)) - base;
+    while (got < their_n && (there >= std::min(their_n, got + m.chunk))) {
+      const size_t n = std::min(m.chunk, their_n - got);
+      take<false>(out + theirs + got, m.peers[1] + theirs + got, n);
+      got += n;
+    }
+  }
+  bench_set(m.word(me, 1), base);
+  while (bench_get(m.word(peer, 1)) < base) {
+  }
+  return 0;
+}
+
 struct Tcp {
   int fd;
   size_t piece; // bytes
@@ -292,6 +375,13 @@ int main(int argc, char **argv) {
   if (name == "tcp") {
     Tcp t{connect_loopback(&b), chunk, {}};
     return t.fd < 0 ? 1 : bench_run(&b, "all_reduce", tcp, &t, argv[4], runs, target);
+  }
+  if (name == "mapped") {
+    Mapped m;
+    static_cast<bench &>(m) = b;
+    m.chunk = chunk / 4;
+    m.take = take_mapped, m.give = give_mapped;
+    return bench_run(&m, "all_reduce", depth == 1 ? mapped_whole : mapped_halves, &m, argv[4], runs, target);
   }
   if (depth < 2 || (chunk + 256) * depth > region_bytes) return 2;
   const int me = b.rank, peer = 1 - me;

@@ -1,4 +1,5 @@
 // tests/perf/tutti_bench.cc: this library in the loop of bench_loop.h. tutti_bench MEET-FILE RANK RANKS OP SIZES RUNS TARGET-MS
+// [library] library: buffers from tuttiMemAlloc
 #include "bench_loop.h"
 #include "tutti/tutti.h"
 
@@ -33,6 +34,14 @@ int alltoall(void *ctx, const float *in, float *out, size_t n) {
   return blocking(ctx, [=](const Run &r) { return tuttiAlltoAll(in, out, n / r.ranks, tuttiFloat32, r.comm, nullptr); });
 }
 
+void *take(bench *, size_t bytes) {
+  void *p = nullptr;
+  return tuttiMemAlloc(&p, bytes) == tuttiSuccess ? p : nullptr;
+}
+void give(bench *, void *p, size_t) {
+  tuttiMemFree(p);
+}
+
 bench_op op_named(const char *name) {
   const struct {
     const char *name;
@@ -50,10 +59,12 @@ bench_op op_named(const char *name) {
 } // namespace
 
 int main(int argc, char **argv) {
-  if (argc != 8 || !op_named(argv[4])) return 2;
+  const bool library = argc == 9 && strcmp(argv[8], "library") == 0;
+  if ((argc != 8 && !library) || !op_named(argv[4])) return 2;
   bench b;
   const int rank = atoi(argv[2]), ranks = atoi(argv[3]);
   if (bench_open(&b, argv[1], rank, ranks)) return 2;
+  if (library) b.take = take, b.give = give;
   tuttiUniqueId id;
   if (rank == 0) {
     if (tuttiGetUniqueId(&id) != tuttiSuccess) return fprintf(stderr, "%s\n", tuttiGetLastError(nullptr)), 1;

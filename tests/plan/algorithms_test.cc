@@ -114,6 +114,33 @@ TEST_CASE("every algorithm is right whatever the hosts are") {
     }
 }
 
+// What tuttiAllGatherV and tuttiReduceScatterV build on: a chunk of these two stands for its own block wherever it goes.
+TEST_CASE("all_gather and reduce_scatter are right for blocks of different sizes, some empty, without being asked for that") {
+  const std::vector<std::vector<int32_t>> layouts = {{0, 0},       {0, 0, 0},       {0, 0, 0, 0, 0, 0},
+                                                     {0, 0, 1, 1}, {0, 1, 2, 3, 4}, {0, 0, 0, 1, 1, 1}};
+  int composed = 0;
+  for (const std::string &algorithm : algorithms())
+    for (const auto &host : layouts)
+      for (const tutti_coll coll : {tutti_coll{TUTTI_COLL_ALL_GATHER}, tutti_coll{TUTTI_COLL_REDUCE_SCATTER}})
+        for (const uint32_t flags : {0u, 2u, 4u, 6u})
+          for (const uint32_t channels : {1u, 3u}) {
+            const Case c{coll, static_cast<int>(host.size()), -1, channels, flags, false};
+            const PlanSet plans = on_hosts(algorithm, c, host);
+            if (plans.empty()) continue;
+            composed += algorithm == "hier" && host.back() > 0;
+            for (const uint64_t block : {uint64_t{8}, uint64_t{1000}, uint64_t{5000}}) {
+              RunOptions run;
+              run.unequal = true;
+              run.block = block;
+              run.in_place = flags & TUTTI_REQ_IN_PLACE;
+              run.run.slice_bytes = 128;
+              CHECK_MESSAGE(run_and_verify(plans, run) == "",
+                            algorithm << " " << c.name() << " hosts " << host.back() + 1 << " block " << block);
+            }
+          }
+  CHECK(composed > 0);
+}
+
 TEST_CASE("a hierarchical plan serves every collective but alltoall on equal hosts, and sends each byte across once per host") {
   const std::vector<int32_t> host = {0, 0, 0, 0, 1, 1, 1, 1};
   for (tutti_coll coll = 0; coll <= TUTTI_COLL_BARRIER; coll++) {

@@ -67,9 +67,10 @@ private:
     }
   }
 
+  bool unequal() const { return o_.unequal || (q_.flags & TUTTI_REQ_NONUNIFORM); }
   // Bytes that go from s to d, as blocks.
   uint64_t size(int s, int d) const {
-    if (!(q_.flags & TUTTI_REQ_NONUNIFORM)) return o_.block;
+    if (!unequal()) return o_.block;
     const bool reduce = coll_reduces(q_.coll);
     const uint64_t h = mix(static_cast<uint64_t>(q_.coll == TUTTI_COLL_ALL_TO_ALL          ? s * 64 + d
                                                  : reduce || q_.coll == TUTTI_COLL_SCATTER ? d
@@ -118,8 +119,7 @@ private:
     }
     out_ptr_.push_back(b.out);
     const auto shape = [this](const std::vector<uint64_t> &bytes, const std::vector<uint64_t> &offsets) {
-      if (q_.flags & TUTTI_REQ_NONUNIFORM)
-        return BufferShape{static_cast<uint32_t>(bytes.size()), 0, bytes.data(), offsets.data()};
+      if (unequal()) return BufferShape{static_cast<uint32_t>(bytes.size()), 0, bytes.data(), offsets.data()};
       return BufferShape{static_cast<uint32_t>(bytes.size()), bytes[0], nullptr, nullptr};
     };
     b.in_shape = shape(in_bytes_[at], in_at_[at]);

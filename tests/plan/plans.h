@@ -31,6 +31,7 @@ Result<std::shared_ptr<const Plan>> rebuild(const Plan &plan);
 
 struct RunOptions {
   uint64_t block = 1000; // bytes of a block; elements of reductions have 8
+  bool unequal = false;  // blocks differ in size, as with NONUNIFORM, though the plans were not asked for that
   bool in_place = false;
   InterpretOptions run;
 };

@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kGuard = 64;
 constexpr unsigned char kGuardByte = 0xa7;
-constexpr size_t kBytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2}; // by tuttiDataType_t
+constexpr size_t kBytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1}; // by tuttiDataType_t
 
 // Memory with guards on both sides, off by `misalign` from a cache line.
 class Buffer {
@@ -30,11 +30,14 @@ private:
 };
 
 size_t in_blocks(Coll c, int n) {
-  return c == Coll::reduce_scatter || c == Coll::alltoall || c == Coll::scatter || c == Coll::alltoallv ? static_cast<size_t>(n)
-                                                                                                        : 1;
+  const bool many = c == Coll::reduce_scatter || c == Coll::alltoall || c == Coll::scatter || c == Coll::alltoallv ||
+                    c == Coll::reduce_scatter_v;
+  return many ? static_cast<size_t>(n) : 1;
 }
 size_t out_blocks(Coll c, int n) {
-  return c == Coll::all_gather || c == Coll::alltoall || c == Coll::gather || c == Coll::alltoallv ? static_cast<size_t>(n) : 1;
+  const bool many =
+      c == Coll::all_gather || c == Coll::alltoall || c == Coll::gather || c == Coll::alltoallv || c == Coll::all_gather_v;
+  return many ? static_cast<size_t>(n) : 1;
 }
 
 // Elements that rank `from` sends to rank `to`: some none, some all.
@@ -67,22 +70,33 @@ private:
   unsigned char *in() {
     const auto rank = static_cast<size_t>(r_.rank), root = static_cast<size_t>(c_.root);
     if (!c_.in_place) return in_.data();
-    if (c_.coll == Coll::all_gather) return out_.data() + rank * block_;
+    if (c_.coll == Coll::all_gather || c_.coll == Coll::all_gather_v) return out_.data() + rank * block_;
     if (c_.coll == Coll::gather) return is_root() ? out_.data() + root * block_ : in_.data();
-    if (c_.coll == Coll::reduce_scatter || c_.coll == Coll::scatter) return in_.data();
+    if (c_.coll == Coll::reduce_scatter || c_.coll == Coll::reduce_scatter_v || c_.coll == Coll::scatter) return in_.data();
     return out_.data();
   }
   unsigned char *out() {
     const auto rank = static_cast<size_t>(r_.rank), root = static_cast<size_t>(c_.root);
-    if (c_.in_place && c_.coll == Coll::reduce_scatter) return in_.data() + rank * block_;
+    if (c_.in_place && (c_.coll == Coll::reduce_scatter || c_.coll == Coll::reduce_scatter_v))
+      return in_.data() + rank * block_;
     if (c_.in_place && c_.coll == Coll::scatter && is_root()) return in_.data() + root * block_;
     return out_.data();
   }
 
   void prepare() {
     if (c_.coll == Coll::alltoallv) return prepare_v();
+    for (int p = 0; p < n_; p++) { // blocks lie in the order of the ranks, with room between them
+      block_counts_.push_back(v_count(c_.count, p, 2 * p + 1));
+      displs_.push_back(static_cast<size_t>(p) * c_.count);
+    }
+    if (c_.coll == Coll::all_gather_v) {
+      tutti::data::input(in(), own_count(), c_.type, -1, n_, r_.rank, kSeed, 0);
+      return;
+    }
     tutti::data::input(in(), in_blocks(c_.coll, n_) * c_.count, c_.type, data_op(), n_, r_.rank, kSeed, 0);
   }
+
+  size_t own_count() const { return block_counts_[static_cast<size_t>(r_.rank)]; }
 
   void prepare_v() {
     for (int p = 0; p < n_; p++) {
@@ -105,6 +119,12 @@ private:
       break;
     case tuttiBfloat16:
       put(static_cast<uint16_t>(two ? 0x4000 : 0x3f80));
+      break;
+    case tuttiFloat8e4m3:
+      put(static_cast<uint8_t>(two ? 0x40 : 0x38));
+      break;
+    case tuttiFloat8e5m2:
+      put(static_cast<uint8_t>(two ? 0x40 : 0x3c));
       break;
     case tuttiFloat32:
       put(two ? 2.0f : 1.0f);
@@ -140,6 +160,10 @@ private:
     case Coll::alltoallv:
       return tuttiAlltoAllV(in_.data(), send_counts_.data(), displs_.data(), out_.data(), recv_counts_.data(), displs_.data(),
                             c_.type, comm, nullptr);
+    case Coll::all_gather_v:
+      return tuttiAllGatherV(in(), out(), block_counts_.data(), displs_.data(), c_.type, comm, nullptr);
+    case Coll::reduce_scatter_v:
+      return tuttiReduceScatterV(in(), out(), block_counts_.data(), displs_.data(), c_.type, op, comm, nullptr);
     case Coll::send_recv: {
       tuttiGroupStart();
       tuttiSend(in(), c_.count, c_.type, (r_.rank + 1) % n_, comm, nullptr);
@@ -156,21 +180,27 @@ private:
     tutti::data::input(want.data(), count, c_.type, -1, n_, from, kSeed, first);
     return std::equal(want.begin(), want.end(), got);
   }
-  bool is_reduction(const unsigned char *got, size_t first) {
-    std::vector<unsigned char> want(block_);
-    tutti::data::expected(want.data(), c_.count, c_.type, c_.op, n_, kSeed, first);
-    return tutti::data::mismatches(got, want.data(), c_.count, c_.type, c_.op, n_) == 0;
+  bool is_reduction(const unsigned char *got, size_t count, size_t first) {
+    std::vector<unsigned char> want(count * size_);
+    tutti::data::expected(want.data(), count, c_.type, c_.op, n_, kSeed, first);
+    return tutti::data::mismatches(got, want.data(), count, c_.type, c_.op, n_) == 0;
+  }
+  // What lies behind `used` bytes, up to the whole of the largest block, is as it was.
+  bool is_untouched(const unsigned char *at, size_t used) const {
+    return c_.in_place || std::all_of(at + used, at + block_, [](unsigned char b) { return b == kGuardByte; });
   }
 
   bool verify() {
     const auto rank = static_cast<size_t>(r_.rank);
     switch (c_.coll) {
     case Coll::all_reduce:
-      return is_reduction(out(), 0);
+      return is_reduction(out(), c_.count, 0);
     case Coll::reduce:
-      return !is_root() || is_reduction(out(), 0);
+      return !is_root() || is_reduction(out(), c_.count, 0);
     case Coll::reduce_scatter:
-      return is_reduction(out(), rank * c_.count);
+      return is_reduction(out(), c_.count, rank * c_.count);
+    case Coll::reduce_scatter_v:
+      return is_reduction(out(), own_count(), displs_[rank]) && is_untouched(out(), own_count() * size_);
     case Coll::broadcast:
       return is_input(out(), c_.count, c_.root, 0);
     case Coll::scatter:
@@ -183,9 +213,11 @@ private:
     if (c_.coll == Coll::gather && !is_root()) return true;
     for (int p = 0; p < n_; p++) {
       const unsigned char *got = out_.data() + static_cast<size_t>(p) * block_;
-      const bool whole = c_.coll == Coll::all_gather || c_.coll == Coll::gather;
-      const size_t count = c_.coll == Coll::alltoallv ? recv_counts_[static_cast<size_t>(p)] : c_.count;
-      if (!is_input(got, count, p, whole ? 0 : rank * c_.count)) return false;
+      const bool whole = c_.coll == Coll::all_gather || c_.coll == Coll::gather || c_.coll == Coll::all_gather_v;
+      const auto &counts = c_.coll == Coll::alltoallv ? recv_counts_ : block_counts_;
+      const bool differ = c_.coll == Coll::alltoallv || c_.coll == Coll::all_gather_v;
+      const size_t count = differ ? counts[static_cast<size_t>(p)] : c_.count;
+      if (!is_input(got, count, p, whole ? 0 : rank * c_.count) || (differ && !is_untouched(got, count * size_))) return false;
     }
     return true;
   }
@@ -196,14 +228,15 @@ private:
   const int n_;
   const size_t size_, block_;
   Buffer in_, out_;
-  std::vector<size_t> send_counts_, recv_counts_, displs_;
+  std::vector<size_t> send_counts_, recv_counts_, block_counts_, displs_;
 };
 
 } // namespace
 
 const char *name_of(Coll coll) {
-  static constexpr const char *kNames[] = {"all_reduce", "reduce",    "broadcast", "all_gather", "reduce_scatter",
-                                           "alltoall",   "alltoallv", "gather",    "scatter",    "send_recv"};
+  static constexpr const char *kNames[] = {"all_reduce",     "reduce",    "broadcast",    "all_gather",
+                                           "reduce_scatter", "alltoall",  "alltoallv",    "gather",
+                                           "scatter",        "send_recv", "all_gather_v", "reduce_scatter_v"};
   return kNames[static_cast<size_t>(coll)];
 }
 

@@ -17,14 +17,14 @@ BIN = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build/release/bin")
 TUTTI = os.path.join(BIN, "tutti")
 LIMIT = 90  # seconds for one command; a hang is a failure, not a hang of the test
 
-REDUCING = ["all_reduce", "reduce", "reduce_scatter"]
+REDUCING = ["all_reduce", "reduce", "reduce_scatter", "reduce_scatter_v"]
 WITH_ROOT = ["broadcast", "reduce", "gather", "scatter"]
 NOT_IN_PLACE = ["alltoall", "alltoallv", "sendrecv", "barrier"]
-OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "alltoallv", "gather",
-              "scatter", "sendrecv", "hypercube", "barrier"]
+OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "alltoallv", "all_gather_v",
+              "reduce_scatter_v", "gather", "scatter", "sendrecv", "hypercube", "barrier"]
 FACTOR = {"all_reduce": lambda n: 2 * (n - 1) / n, "all_gather": lambda n: (n - 1) / n, "reduce_scatter": lambda n: (n - 1) / n,
           "alltoall": lambda n: (n - 1) / n, "alltoallv": lambda n: (n - 1) / n, "gather": lambda n: (n - 1) / n,
-          "scatter": lambda n: (n - 1) / n}
+          "scatter": lambda n: (n - 1) / n, "all_gather_v": lambda n: (n - 1) / n, "reduce_scatter_v": lambda n: (n - 1) / n}
 
 
 def clean_env(**more):
@@ -82,8 +82,10 @@ class Tools(unittest.TestCase):
         self.assertRegex(result.stdout, r"# Avg bus bandwidth    : \d+\.\d{4}")
         return rows
 
-    def curve(self, *words):
-        r = self.good(run(*words, os.path.join(BIN, "examples", "train")))
+    def curve(self, *words, options=()):
+        return self.curve_in(self.good(run(*words, os.path.join(BIN, "examples", "train"), *options)))
+
+    def curve_in(self, r):
         found = re.findall(r"epoch +\d+  loss ([\d.]+)  test accuracy ([\d.]+) %", r.stdout)
         self.assertEqual(len(found), 25, r.all)
         return [(float(loss), float(right)) for loss, right in found]
@@ -239,8 +241,8 @@ class Perf(Tools):
 
     def test_all_types_and_operators(self):
         rows = self.table("all_reduce", perf("all_reduce", "--ranks", 3, "-b", 1000, "-e", 1000, "-d", "all", "-o", "all", "-n", 2))
-        self.assertEqual(len(rows), 60)
-        self.assertEqual(len({(r[2], r[3]) for r in rows}), 60)
+        self.assertEqual(len(rows), 72)
+        self.assertEqual(len({(r[2], r[3]) for r in rows}), 72)
 
     def test_every_root(self):
         rows = self.table("broadcast", perf("broadcast", "--ranks", 3, "-b", "1K", "-e", "1K", "-r", "all", "-n", 2))
@@ -281,6 +283,24 @@ class PerfFlags(Tools):
     def test_no_check_prints_not_applicable(self):
         rows = rows_of(self.good(perf("all_reduce", "-t", 2, "-b", 8, "-e", 8, "-c", 0, "-n", 1)).stdout)
         self.assertEqual((rows[0][8], rows[0][12]), ("N/A", "N/A"))
+
+    def test_overlap_adds_what_was_hidden_beside_a_computation(self):
+        for op in ("all_reduce", "alltoallv", "sendrecv", "barrier"):
+            with self.subTest(op), tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "out.json")
+                r = self.good(perf(op, "--ranks", 2, "-b", "64K", "-e", "64K", "-n", 5, "--overlap", "-J", path))
+                self.assertRegex(r.stdout, r"o_comm +o_comp +o_both +hidden")
+                comm, compute, both, hidden = map(float, rows_of(r.stdout)[0][-4:])
+                want = 100 * min(max((comm + compute - both) / min(comm, compute), 0), 1)
+                self.assertAlmostEqual(hidden, want, delta=1 + 2 / min(comm, compute))
+                with open(path) as file:
+                    o = json.load(file)["results"][0]["overlap"]
+                self.assertAlmostEqual(o["both_us"], both, delta=0.02 * both + 0.01)
+                self.assertAlmostEqual(o["hidden_pct"], hidden, delta=0.1)
+
+    def test_explain_says_what_determinism_excludes(self):
+        r = self.good(perf("all_reduce", "--ranks", 3, "-b", "1K", "-e", "1K", "--explain", "-n", 5, TUTTI_DETERMINISTIC="size"))
+        self.assertRegex(r.stdout, r"# +deterministic = size: excluded are .*ring: it combines in another order from chunk to chunk")
 
     def test_explain_names_algorithm_protocol_and_link(self):
         r = perf("all_reduce", "--ranks", 2, "-b", 8, "-e", "1M", "-f", 1024, "--explain", "-n", 5)
@@ -679,6 +699,13 @@ class Train(Tools):
     def test_the_same_run_gives_the_same_bits(self):
         words = [TUTTI, "run", "-n", 3, "--"]
         self.assertEqual(self.curve(*words), self.curve(*words))
+
+    def test_overlap_gives_the_same_bits_and_says_what_it_hid(self):
+        words = [TUTTI, "run", "-n", 2, "--", os.path.join(BIN, "examples", "train")]
+        overlapped = self.good(run(*words))
+        self.assertEqual(self.curve_in(overlapped), self.curve(*words[:-1], options=["--no-overlap"]))
+        self.assertRegex(overlapped.stdout, r"a step's backward pass takes [\d.]+ us, its all-reduces [\d.]+ us, "
+                                            r"both at once [\d.]+ us: \d+ % hidden")
 
 
 if __name__ == "__main__":

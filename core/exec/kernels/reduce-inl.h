@@ -106,7 +106,7 @@ void reduce2(void *out, void *slot, const void *left, const void *right, uint64_
   for (; i < bytes; i += w) both(i, HWY_MIN(w, bytes - i));
 }
 
-// dst = ((op[0] (+) op[1]) (+) ...); 16-bit floats stay wide until the end.
+// dst = ((op[0] (+) op[1]) (+) ...); narrow floats stay wide until the end.
 template <class T, class Op, bool NT>
 void reduce_n(void *out, const void *const *operands, uint32_t n, uint64_t bytes) noexcept {
   using S = typename T::S;

@@ -42,7 +42,7 @@ template <class E, class Wide> void divide_each(void *dst, const void *src, Wide
   }
 }
 
-// Divisors above 2^24 are rounded to float32 first for the 16-bit types.
+// Divisors above 2^24 are rounded to float32 first for the types of 16 and 8 bits.
 template <class T> void divide_float(void *dst, const void *src, uint64_t divisor, uint64_t bytes) noexcept {
   using E = hn::TFromD<typename T::C>;
   constexpr uint64_t exact = uint64_t{1} << (sizeof(E) == 4 ? 24 : 53);
@@ -86,6 +86,10 @@ tutti_scale_fn scale_of(tutti_dtype dtype) {
     return &scale<Plain<double>>;
   case TUTTI_DT_BFLOAT16:
     return &scale<Bfloat16>;
+  case TUTTI_DT_FLOAT8E4M3:
+    return &scale<Float8E4m3>;
+  case TUTTI_DT_FLOAT8E5M2:
+    return &scale<Float8E5m2>;
   default:
     return nullptr;
   }
@@ -113,6 +117,10 @@ tutti_divide_fn divide_of(tutti_dtype dtype) {
     return &divide_float<Plain<double>>;
   case TUTTI_DT_BFLOAT16:
     return &divide_float<Bfloat16>;
+  case TUTTI_DT_FLOAT8E4M3:
+    return &divide_float<Float8E4m3>;
+  case TUTTI_DT_FLOAT8E5M2:
+    return &divide_float<Float8E5m2>;
   default:
     return nullptr;
   }

@@ -67,7 +67,9 @@ typedef enum tuttiDataType_t {
   tuttiFloat32 = 7, tuttiFloat = 7,
   tuttiFloat64 = 8, tuttiDouble = 8,
   tuttiBfloat16 = 9,
-  tuttiNumTypes = 10
+  tuttiFloat8e4m3 = 10, /* OCP: no infinities, up to 448 */
+  tuttiFloat8e5m2 = 11, /* OCP: the upper byte of a float16, up to 57344. Reductions of both saturate, infinities too */
+  tuttiNumTypes = 12
 } tuttiDataType_t;
 /* clang-format on */
 
@@ -90,15 +92,16 @@ typedef struct tuttiConfig_t {
   int blocking; /* 0: set-up, split and finalize return tuttiInProgress; see tuttiCommGetAsyncError. Default 1 */
   int minCTAs;  /* fewest and most channels; the names are the field's */
   int maxCTAs;
-  const char *netName;     /* network plugin by name ("socket"), case-insensitive */
-  const char *commName;    /* for log lines */
-  int trafficClass;        /* handed to the network plugin */
-  int splitShare;          /* accepted and without effect in this version */
-  const char *algo;        /* as option coll.algo, for this communicator */
-  const char *proto;       /* as option coll.proto */
-  const char *tuner;       /* tuner plugin by name */
-  int64_t timeoutMs;       /* as option core.timeout */
-  uint64_t memoryCapBytes; /* as option memory.cap */
+  const char *netName;       /* network plugin by name ("socket"), case-insensitive */
+  const char *commName;      /* for log lines */
+  int trafficClass;          /* handed to the network plugin */
+  int splitShare;            /* accepted and without effect in this version */
+  const char *algo;          /* as option coll.algo, for this communicator */
+  const char *proto;         /* as option coll.proto */
+  const char *tuner;         /* tuner plugin by name */
+  int64_t timeoutMs;         /* as option core.timeout */
+  uint64_t memoryCapBytes;   /* as option memory.cap */
+  const char *deterministic; /* as option coll.deterministic: "off", "run", "size" */
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_UNDEF_INT INT32_MIN
@@ -106,7 +109,7 @@ typedef struct tuttiConfig_t {
 #define TUTTI_CONFIG_INITIALIZER                                                                                               \
   {                                                                                                                            \
     sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT,             \
-        TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, NULL, NULL, NULL, 0, 0             \
+        TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, NULL, NULL, NULL, 0, 0, NULL       \
   }
 
 /* ---- version, errors ---------------------------------------------------------------------------------------------- */
@@ -187,6 +190,15 @@ TUTTI_API tuttiResult_t tuttiAllGather(const void *sendbuff, void *recvbuff, siz
 /* sendbuff holds nranks * recvcount elements. In place: recvbuff == sendbuff + rank * recvcount. */
 TUTTI_API tuttiResult_t tuttiReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount, tuttiDataType_t type,
                                            tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream);
+/* Blocks of different sizes: counts[r] elements from recvbuff + displs[r] on come from rank r; displs NULL: one block behind
+ * the other. All ranks give the same counts, zeros allowed; arrays are read before the call returns. Blocks do not overlap.
+ * sendbuff holds counts[rank] elements. In place: sendbuff == recvbuff + displs[rank]. */
+TUTTI_API tuttiResult_t tuttiAllGatherV(const void *sendbuff, void *recvbuff, const size_t counts[], const size_t displs[],
+                                        tuttiDataType_t type, tuttiComm_t comm, tuttiStream_t stream);
+/* The same for blocks of sendbuff: rank r gets the reduction of everybody's counts[r] elements from sendbuff + displs[r] on.
+ * In place: recvbuff == sendbuff + displs[rank]. */
+TUTTI_API tuttiResult_t tuttiReduceScatterV(const void *sendbuff, void *recvbuff, const size_t counts[], const size_t displs[],
+                                            tuttiDataType_t type, tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream);
 /* Both hold nranks * count elements; not in place. */
 TUTTI_API tuttiResult_t tuttiAlltoAll(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type,
                                       tuttiComm_t comm, tuttiStream_t stream);
@@ -238,9 +250,18 @@ TUTTI_API tuttiResult_t tuttiWorkWait(tuttiWork_t work);
 TUTTI_API tuttiResult_t tuttiWorkDestroy(tuttiWork_t work);
 
 /* ---- memory ------------------------------------------------------------------------------------------------------- */
-/* Page-aligned memory that suits every transport. */
+/* Page-aligned, zeroed memory that suits every transport: it is shared memory, which ranks of the same host map when they first
+ * read in it, each allocation with a file descriptor of its own. Without one to be had it is ordinary memory. A forked child
+ * shares it with its parent. */
 TUTTI_API tuttiResult_t tuttiMemAlloc(void **ptr, size_t bytes);
+/* After all operations on it have completed or failed, in all communicators. Peers give up their mappings. NULL is allowed. */
 TUTTI_API tuttiResult_t tuttiMemFree(void *ptr);
+/* Says that buff[0, size) will be used in operations of comm. Memory of tuttiMemAlloc is offered to the ranks of the host,
+ * which map it at once rather than at the first operation that reads it. Other memory gains nothing in this version: it is read
+ * through the kernel or copied, and no network here needs it registered. Not collective; changes no result. */
+TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *buff, size_t size, void **handle);
+/* Before the memory is freed; what is left ends with the communicator. */
+TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);
 
 /* ---- introspection ------------------------------------------------------------------------------------------------ */
 /* How an operation of this size would run on comm, as JSON: algorithm, protocol, channels, slot, depth, transports, and why.

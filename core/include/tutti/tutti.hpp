@@ -43,12 +43,18 @@ inline void check(tuttiResult_t result, tuttiComm_t comm = nullptr) {
   throw Error(result, text.empty() ? tuttiGetErrorString(result) : text);
 }
 
-// Storage types of the 16-bit floats; arithmetic on them is the user's business.
+// Storage types of the narrow floats; arithmetic on them is the user's business.
 struct Half {
   uint16_t bits;
 };
 struct Bfloat16 {
   uint16_t bits;
+};
+struct Float8E4m3 {
+  uint8_t bits;
+};
+struct Float8E5m2 {
+  uint8_t bits;
 };
 
 namespace detail {
@@ -67,6 +73,8 @@ template <> struct TypeOf<long long> { static constexpr tuttiDataType_t value = 
 template <> struct TypeOf<unsigned long long> { static constexpr tuttiDataType_t value = tuttiUint64; };
 template <> struct TypeOf<Half> { static constexpr tuttiDataType_t value = tuttiFloat16; };
 template <> struct TypeOf<Bfloat16> { static constexpr tuttiDataType_t value = tuttiBfloat16; };
+template <> struct TypeOf<Float8E4m3> { static constexpr tuttiDataType_t value = tuttiFloat8e4m3; };
+template <> struct TypeOf<Float8E5m2> { static constexpr tuttiDataType_t value = tuttiFloat8e5m2; };
 template <> struct TypeOf<float> { static constexpr tuttiDataType_t value = tuttiFloat32; };
 template <> struct TypeOf<double> { static constexpr tuttiDataType_t value = tuttiFloat64; };
 } // namespace detail
@@ -291,6 +299,17 @@ public:
     check_sizes<I, O>(std::ranges::size(in), std::ranges::size(out), size(), 1);
     call(tuttiReduceScatter(data(in), data(out), count(out), type<I>(), op, comm_, raw(s)));
   }
+  // Blocks of different sizes, one behind the other; counts: one per rank, the same on all ranks.
+  template <InputBuffer I, OutputBuffer O>
+  void all_gather_v(const I &in, O &&out, std::span<const size_t> counts, const Stream *s = nullptr) {
+    check_blocks<I, O>(std::ranges::size(out), std::ranges::size(in), counts);
+    call(tuttiAllGatherV(data(in), data(out), counts.data(), nullptr, type<I>(), comm_, raw(s)));
+  }
+  template <InputBuffer I, OutputBuffer O>
+  void reduce_scatter_v(const I &in, O &&out, std::span<const size_t> counts, Op op, const Stream *s = nullptr) {
+    check_blocks<I, O>(std::ranges::size(in), std::ranges::size(out), counts);
+    call(tuttiReduceScatterV(data(in), data(out), counts.data(), nullptr, type<I>(), op, comm_, raw(s)));
+  }
   template <InputBuffer I, OutputBuffer O> void all_to_all(const I &in, O &&out, const Stream *s = nullptr) {
     check_sizes<I, O>(std::ranges::size(in), std::ranges::size(out), 1, 1);
     call(tuttiAlltoAll(data(in), data(out), count(in) / static_cast<size_t>(size()), type<I>(), comm_, raw(s)));
@@ -331,6 +350,19 @@ private:
       throw Error(tuttiInvalidArgument, "input of " + std::to_string(in) + " and output of " + std::to_string(out) +
                                             " elements do not fit each other (" + std::to_string(in_blocks) + " : " +
                                             std::to_string(out_blocks) + ")");
+  }
+  // whole: of the buffer with a block for each rank; own: of the other one.
+  template <class I, class O> void check_blocks(size_t whole, size_t own, std::span<const size_t> counts) const {
+    static_assert(type<I>() == type<O>(), "input and output have the same element type");
+    if (counts.size() != static_cast<size_t>(size()))
+      throw Error(tuttiInvalidArgument, std::to_string(counts.size()) + " counts for " + std::to_string(size()) + " ranks");
+    size_t sum = 0;
+    for (const size_t c : counts) sum += c;
+    const size_t mine = counts[static_cast<size_t>(rank())];
+    if (sum != whole || mine != own)
+      throw Error(tuttiInvalidArgument, "counts of " + std::to_string(sum) + " elements, " + std::to_string(mine) +
+                                            " of them this rank's, do not fit buffers of " + std::to_string(whole) + " and " +
+                                            std::to_string(own));
   }
   void close() noexcept {
     if (!comm_) return;

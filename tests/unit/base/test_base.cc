@@ -79,6 +79,8 @@ TEST_CASE("every type has a size and a name that leads back to it") {
   CHECK(dtype_bytes(TUTTI_DT_COUNT) == 0);
   CHECK(dtype_name(99) == "unknown");
   CHECK(dtype_from("float16") == TUTTI_DT_FLOAT16);
+  CHECK(dtype_from("f8e4m3") == TUTTI_DT_FLOAT8E4M3);
+  CHECK(dtype_from("float8e5m2") == TUTTI_DT_FLOAT8E5M2);
   CHECK_FALSE(dtype_from("quad"));
 }
 

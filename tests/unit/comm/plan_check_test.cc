@@ -29,8 +29,9 @@ tutti_status supports(void *, const tutti_algo_request *) noexcept {
 template <bool right> Status check(const char *name) {
   static const Plugin plugin;
   static const tutti_algo_v1 table = {sizeof(tutti_algo_v1), 0, name, supports, plan_pair<right>, nullptr};
-  return check_plans_once({&plugin, &table}, 2, false,
-                          [](int rank) { return PlanRequest::simple(TUTTI_COLL_ALL_REDUCE, rank, 2); });
+  const auto stats = check_plans_once({&plugin, &table}, 2, false,
+                                      [](int rank) { return PlanRequest::simple(TUTTI_COLL_ALL_REDUCE, rank, 2); });
+  return stats.ok() ? Status() : stats.status();
 }
 
 } // namespace

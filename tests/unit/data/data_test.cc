@@ -13,21 +13,23 @@
 namespace {
 using namespace tutti;
 
-// 16-bit formats by table: every bit pattern's value, and the pattern of every finite value. A value that is not in the table
+// Narrow formats by table: every bit pattern's value, and the pattern of every finite value. A value that is not in the table
 // would have been rounded, which must not happen.
 struct Table {
   std::vector<double> value = std::vector<double>(65536);
   std::map<double, uint16_t> bits;
-  Table(int exp_bits, int man_bits) {
+  // finite: no infinities, and the highest exponent is one like the others but for its last fraction.
+  Table(int exp_bits, int man_bits, bool finite = false) {
     const int bias = (1 << (exp_bits - 1)) - 1;
-    for (uint32_t b = 0; b < 65536; b++) {
+    const uint32_t sign = 1u << (exp_bits + man_bits), nan = sign - 1;
+    for (uint32_t b = 0; b < 2 * sign; b++) {
       const int e = static_cast<int>(b >> man_bits) & ((1 << exp_bits) - 1);
       const double m = b & ((1u << man_bits) - 1u), one = 1 << man_bits;
       double v = e == 0 ? std::ldexp(m / one, 1 - bias) : std::ldexp(1 + m / one, e - bias);
-      if (e == (1 << exp_bits) - 1) v = std::nan("");
-      if (b & 0x8000u) v = -v;
+      if (finite ? (b & nan) == nan : e == (1 << exp_bits) - 1) v = std::nan("");
+      if (b & sign) v = -v;
       value[b] = v;
-      if (std::isfinite(v) && b != 0x8000u) bits[v] = static_cast<uint16_t>(b);
+      if (std::isfinite(v) && b != sign) bits[v] = static_cast<uint16_t>(b);
     }
   }
 };
@@ -37,6 +39,14 @@ const Table &half() {
 }
 const Table &bfloat() {
   static const Table t(8, 7);
+  return t;
+}
+const Table &e4m3() {
+  static const Table t(4, 3, true);
+  return t;
+}
+const Table &e5m2() {
+  static const Table t(5, 2);
   return t;
 }
 
@@ -80,6 +90,10 @@ uint64_t combine(tuttiDataType_t type, uint64_t a, uint64_t b, int op) {
     return combine_bits(half(), a, b, op);
   case tuttiBfloat16:
     return combine_bits(bfloat(), a, b, op);
+  case tuttiFloat8e4m3:
+    return combine_bits(e4m3(), a, b, op);
+  case tuttiFloat8e5m2:
+    return combine_bits(e5m2(), a, b, op);
   case tuttiFloat32:
     return combine_as<float>(a, b, op);
   default:
@@ -87,7 +101,7 @@ uint64_t combine(tuttiDataType_t type, uint64_t a, uint64_t b, int op) {
   }
 }
 size_t bytes_of(tuttiDataType_t t) {
-  static constexpr size_t bytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+  static constexpr size_t bytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
   return bytes[t];
 }
 // Division by n of a sum's bits, for averages.
@@ -101,6 +115,10 @@ double as_number(tuttiDataType_t type, uint64_t bits) {
     return half().value[bits];
   case tuttiBfloat16:
     return bfloat().value[bits];
+  case tuttiFloat8e4m3:
+    return e4m3().value[bits];
+  case tuttiFloat8e5m2:
+    return e5m2().value[bits];
   case tuttiFloat32:
     return std::bit_cast<float>(static_cast<uint32_t>(bits));
   case tuttiFloat64:
@@ -178,7 +196,8 @@ TEST_CASE("every order of reduction gives the expected bits, for all types, oper
 
 TEST_CASE("averages are exact sums divided once, and no partial sum of integers leaves its type") {
   std::mt19937 rng(2);
-  for (auto type : {tuttiInt8, tuttiUint8, tuttiInt32, tuttiUint32, tuttiFloat16, tuttiBfloat16, tuttiFloat32, tuttiFloat64})
+  for (auto type : {tuttiInt8, tuttiUint8, tuttiInt32, tuttiUint32, tuttiFloat16, tuttiBfloat16, tuttiFloat32, tuttiFloat64,
+                    tuttiFloat8e4m3, tuttiFloat8e5m2})
     for (int n : kRanks) {
       CAPTURE(int(type));
       CAPTURE(n);
@@ -193,14 +212,17 @@ TEST_CASE("averages are exact sums divided once, and no partial sum of integers 
         CHECK(as_number(type, sum) == exact);
         const double mean = exact / n, got = as_number(type, want[i]);
         const bool integer = type < tuttiFloat16;
-        const double precision = type == tuttiFloat16    ? 0x1p-11
-                                 : type == tuttiBfloat16 ? 0x1p-8
-                                 : type == tuttiFloat32  ? 0x1p-24
-                                                         : 0;
+        const double precision = type == tuttiFloat16      ? 0x1p-11
+                                 : type == tuttiBfloat16   ? 0x1p-8
+                                 : type == tuttiFloat32    ? 0x1p-24
+                                 : type == tuttiFloat8e4m3 ? 0x1p-4
+                                 : type == tuttiFloat8e5m2 ? 0x1p-3
+                                                           : 0;
+        const double subnormal = type == tuttiFloat8e4m3 ? 0x1p-10 : type == tuttiFloat8e5m2 ? 0x1p-17 : 0; // half its unit
         if (integer)
           CHECK(got == std::trunc(mean));
         else
-          CHECK(std::fabs(got - mean) <= std::fabs(mean) * precision);
+          CHECK(std::fabs(got - mean) <= std::max(std::fabs(mean) * precision, subnormal));
       }
     }
 }
@@ -218,7 +240,8 @@ TEST_CASE("any part of the data can be made alone") {
 }
 
 TEST_CASE("a lost, doubled or foreign contribution is seen within a few elements") {
-  for (auto type : {tuttiInt8, tuttiInt32, tuttiFloat16, tuttiBfloat16, tuttiFloat32, tuttiFloat64})
+  for (auto type :
+       {tuttiInt8, tuttiInt32, tuttiFloat16, tuttiBfloat16, tuttiFloat32, tuttiFloat64, tuttiFloat8e4m3, tuttiFloat8e5m2})
     for (int op : {int(tuttiSum), kPremul}) {
       const int n = 4;
       const size_t count = 64;

@@ -14,6 +14,7 @@ using namespace tutti::test;
 namespace {
 
 constexpr const char *kLineProtocols[] = {"ll", "ll8", "ll128"};
+constexpr const char *kProtocols[] = {"ll", "ll8", "ll128", "pull"}; // beside simple
 constexpr uint32_t kMany = TUTTI_REQ_MANY_SLICES;
 
 Iface<tutti_proto_v1> proto(const char *name) {
@@ -113,12 +114,22 @@ uint16_t value16(tutti_dtype dtype, int rank, uint64_t i) {
   const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fff'ffff; // a zero or a normal number of float16
   return static_cast<uint16_t>(sign | (magnitude ? (magnitude >> 13) - ((127 - 15) << 10) : 0));
 }
+// The same of an 8-bit type, from the half.
+uint8_t value8(tutti_dtype dtype, int rank, uint64_t i) {
+  const uint16_t half = value16(TUTTI_DT_FLOAT16, rank, i), magnitude = half & 0x7fff;
+  if (dtype == TUTTI_DT_FLOAT8E5M2) return static_cast<uint8_t>(half >> 8);
+  return static_cast<uint8_t>((half >> 8 & 0x80) | (magnitude ? (magnitude >> 7) - ((15 - 7) << 3) : 0));
+}
 void fill(std::vector<std::byte> *to, tutti_dtype dtype, int rank, uint64_t first) {
   const uint64_t size = dtype_bytes(dtype);
   for (uint64_t i = 0; i < to->size() / size; i++) {
     const float whole = value(rank, first + i);
     const uint16_t half = value16(dtype, rank, first + i);
-    std::memcpy(to->data() + i * size, size == 4 ? static_cast<const void *>(&whole) : &half, size);
+    const uint8_t quarter = value8(dtype, rank, first + i);
+    const void *const from = size == 4   ? static_cast<const void *>(&whole)
+                             : size == 2 ? static_cast<const void *>(&half)
+                                         : &quarter;
+    std::memcpy(to->data() + i * size, from, size);
   }
 }
 
@@ -163,7 +174,7 @@ constexpr tutti_coll kColls[] = {TUTTI_COLL_ALL_REDUCE,     TUTTI_COLL_REDUCE,  
 
 } // namespace
 
-TEST_CASE("every algorithm gives the same bits over lines as over simple slots, in rank order for every reduction") {
+TEST_CASE("every algorithm gives the same bits over every protocol as over simple slots, in rank order for every reduction") {
   for (const auto &algo : algorithms())
     for (const int n : {2, 3, 5})
       for (const tutti_coll coll : kColls)
@@ -175,7 +186,7 @@ TEST_CASE("every algorithm gives the same bits over lines as over simple slots, 
             if (op != TUTTI_RED_SUM && !coll_reduces(coll)) continue;
             const Operation o{TUTTI_DT_FLOAT32, op, count, in_place};
             const Outputs want = outputs(plans, simple_proto(), o);
-            for (const char *name : kLineProtocols) {
+            for (const char *name : kProtocols) {
               INFO(algo.table->name << " " << coll_name(coll) << " " << redop_name(op) << " on " << n << ", " << count
                                     << " over " << name);
               CHECK(outputs(plans, proto(name), o) == want);
@@ -185,18 +196,18 @@ TEST_CASE("every algorithm gives the same bits over lines as over simple slots, 
 }
 
 // "direct" and the tree have steps that combine several received operands at once, which are rounded once.
-TEST_CASE("16-bit floats are rounded over lines where they are over simple slots, averages too") {
+TEST_CASE("16-bit floats are rounded over every protocol where they are over simple slots, averages too") {
   for (const auto &algo : algorithms())
     for (const int n : {3, 5}) {
       const auto plans = plans_of(algo, n, TUTTI_COLL_ALL_REDUCE, kMany);
       if (plans.empty()) continue;
-      for (const tutti_dtype dtype : {TUTTI_DT_FLOAT16, TUTTI_DT_BFLOAT16})
+      for (const tutti_dtype dtype : {TUTTI_DT_FLOAT16, TUTTI_DT_BFLOAT16, TUTTI_DT_FLOAT8E4M3, TUTTI_DT_FLOAT8E5M2})
         for (const tutti_redop op : {TUTTI_RED_SUM, TUTTI_RED_PROD})
           for (const bool average : {false, true}) {
             if (average && op != TUTTI_RED_SUM) continue;
             const Operation o{dtype, op, 501, false, average};
             const Outputs want = outputs(plans, simple_proto(), o);
-            for (const char *name : kLineProtocols) {
+            for (const char *name : kProtocols) {
               INFO(algo.table->name << " " << dtype_name(dtype) << (average ? " average" : " ") << redop_name(op) << " on " << n
                                     << " over " << name);
               CHECK(outputs(plans, proto(name), o) == want);
@@ -205,32 +216,33 @@ TEST_CASE("16-bit floats are rounded over lines where they are over simple slots
     }
 }
 
-TEST_CASE("steps of one chunk per message have a handler of their own over lines in memory") {
-  for (const auto &algo : algorithms())
-    for (const int n : {2, 3, 5}) {
-      Threads world(n);
-      for (const tutti_coll coll : kColls) {
-        const auto plans = plans_of(algo, n, coll, kMany);
-        for (size_t r = 0; r < plans.size(); r++) {
-          const auto bound = world.engine(static_cast<int>(r))
-                                 .bind(plans[r], selection_of(proto("ll"), *plans[r], 256), TUTTI_DT_FLOAT32, TUTTI_RED_MAX);
-          REQUIRE(bound.ok());
-          for (const Lane &lane : (*bound)->lanes)
-            for (const BoundStep &s : lane.plain) {
-              const tutti_step &step = s.cold->step;
-              INFO(algo.table->name << " " << coll_name(coll) << " ops " << step.ops << ", " << step.recv_count << " in "
-                                    << step.send_count << " out");
-              const bool several = step.src.count > 1 || step.dst.count > 1; // gathered and scattered
-              CHECK((several || s.handler != run_composed));
-            }
+TEST_CASE("steps of one chunk per message have a handler of their own over every protocol in memory") {
+  for (const char *name : {"ll", "pull"})
+    for (const auto &algo : algorithms())
+      for (const int n : {2, 3, 5}) {
+        Threads world(n);
+        for (const tutti_coll coll : kColls) {
+          const auto plans = plans_of(algo, n, coll, kMany);
+          for (size_t r = 0; r < plans.size(); r++) {
+            const auto bound = world.engine(static_cast<int>(r))
+                                   .bind(plans[r], selection_of(proto(name), *plans[r], 256), TUTTI_DT_FLOAT32, TUTTI_RED_MAX);
+            REQUIRE(bound.ok());
+            for (const Lane &lane : (*bound)->lanes)
+              for (const BoundStep &s : lane.plain) {
+                const tutti_step &step = s.cold->step;
+                INFO(algo.table->name << " " << coll_name(coll) << " ops " << step.ops << ", " << step.recv_count << " in "
+                                      << step.send_count << " out");
+                const bool several = step.src.count > 1 || step.dst.count > 1; // gathered and scattered
+                CHECK((several || s.handler != run_composed));
+              }
+          }
         }
       }
-    }
 }
 
-TEST_CASE("collectives between processes over lines give the same as arithmetic, and pre- and post-operations too") {
+TEST_CASE("collectives between processes give the same as arithmetic over every protocol, and pre- and post-operations too") {
   std::vector<Case> list;
-  for (const char *name : kLineProtocols)
+  for (const char *name : kProtocols)
     for (const char *algo : {"direct", "ring"})
       for (const tutti_coll coll : {TUTTI_COLL_ALL_REDUCE, TUTTI_COLL_ALL_GATHER, TUTTI_COLL_REDUCE_SCATTER})
         for (const uint32_t offset : {0u, 3u}) {
@@ -247,10 +259,10 @@ TEST_CASE("collectives between processes over lines give the same as arithmetic,
   }));
 }
 
-TEST_CASE("where some links are a network, those take simple slots and the rest of the plan its lines") {
+TEST_CASE("where some links are a network, those take simple slots and the rest of the plan its protocol") {
   const auto net = registry().named<tutti_net_v1>(TUTTI_NET, "socket");
   REQUIRE(net.ok());
-  for (const char *name : kLineProtocols) {
+  for (const char *name : kProtocols) {
     const auto run = [&](int rank, Engine &e) {
       for (const char *algo : {"direct", "ring"}) {
         Case c{algo, TUTTI_COLL_ALL_REDUCE, 3, 3001, 448, 4, false, 1, kMany};
@@ -285,7 +297,7 @@ TEST_CASE("lines from before the sequence wrapped are never taken for new ones")
   CHECK(uint32_t(slot_word(uint64_t{1} << 32, 7)) == 0);
   CHECK(slot_word(uint64_t{1} << 32, 7) != 0);
   CHECK(signature_in(slot_word(uint64_t{3} << 32 | 9, 0xabcd'ef01), uint64_t{3} << 32 | 9) == 0xabcd'ef01);
-  for (const char *name : {"simple", "ll", "ll8", "ll128"}) {
+  for (const char *name : {"simple", "ll", "ll8", "ll128", "pull"}) {
     constexpr int n = 2;
     Threads world(n, config_with({{"TUTTI_TIMEOUT", "20s"}}));
     std::atomic<int> good{0}, arrived{0};

@@ -3,6 +3,7 @@
 #include "plugin/registry.h"
 #include <cstdio>
 #include <cstdlib>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 namespace tutti::test {
@@ -74,9 +75,47 @@ void Threads::run(const std::function<void(int)> &body) {
   for (auto &t : threads) t.join();
 }
 
+namespace {
+
+// What forked ranks tell each other before they start, in memory that all of them see.
+class Board {
+public:
+  explicit Board(int n) : n_(static_cast<size_t>(n)) {
+    void *p = ::mmap(nullptr, n_ * sizeof(Entry), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) std::abort();
+    entries_ = static_cast<Entry *>(p);
+  }
+  Board(const Board &) = delete;
+  Board &operator=(const Board &) = delete;
+  ~Board() { ::munmap(entries_, n_ * sizeof(Entry)); }
+  std::vector<Bytes> exchange(int rank, const Bytes &mine) { // alarm() bounds it
+    Entry &e = entries_[rank];
+    if (mine.size() > sizeof e.data) std::abort();
+    std::memcpy(e.data, mine.data(), mine.size());
+    e.bytes.store(mine.size(), std::memory_order_release);
+    std::vector<Bytes> all;
+    for (size_t r = 0; r < n_; r++) {
+      while (entries_[r].bytes.load(std::memory_order_acquire) == 0) std::this_thread::yield();
+      all.emplace_back(entries_[r].data, entries_[r].data + entries_[r].bytes);
+    }
+    return all;
+  }
+
+private:
+  struct Entry {
+    std::atomic<size_t> bytes;
+    std::byte data[4096 - sizeof(std::atomic<size_t>)];
+  };
+  size_t n_;
+  Entry *entries_;
+};
+
+} // namespace
+
 bool forked(int n, const std::function<int(int, Engine &)> &body, std::shared_ptr<const Config> config, std::set<int> may_die,
-            Iface<tutti_net_v1> net) {
+            Iface<tutti_net_v1> net, const std::function<void()> &before) {
   if (!config) config = config_with({});
+  Board board(n);
   (void)registry();
   auto mesh = ForkBootstrap::make_mesh(n);
   std::vector<pid_t> pids;
@@ -89,10 +128,11 @@ bool forked(int n, const std::function<int(int, Engine &)> &body, std::shared_pt
       {
         ForkBootstrap boot(mesh, r);
         boot.watch_death = !may_die.empty();
+        if (before) before();
         auto e = Engine::create(boot, registry(), config, net);
         if (!e.ok()) ::_exit(3);
         boot.on_failure([p = e->get()](const Error &error) { p->fail(error); });
-        if (!(*e)->set_peers(std::vector<Bytes>(static_cast<size_t>(n), (*e)->local_info())).ok()) ::_exit(4);
+        if (!(*e)->set_peers(board.exchange(r, (*e)->local_info())).ok()) ::_exit(4);
         rc = body(r, **e);
         boot.on_failure(nullptr);
         e->reset();
@@ -127,7 +167,12 @@ OpArgs args_of(const Plan &plan, const void *in, void *out, uint64_t count, tutt
   a.in_shape = {coll_in_blocks(q.coll, n), count * dtype_bytes(dtype), nullptr, nullptr};
   a.out_shape = {coll_out_blocks(q.coll, n), count * dtype_bytes(dtype), nullptr, nullptr};
   a.in_place = in == out;
-  a.call = {q.coll, dtype, op, q.root, count, number};
+  a.call.coll = q.coll;
+  a.call.dtype = dtype;
+  a.call.op = op;
+  a.call.root = q.root;
+  a.call.count = count;
+  a.call.number = number;
   return a;
 }
 

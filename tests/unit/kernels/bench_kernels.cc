@@ -45,7 +45,8 @@ int main() {
       const char *nt = flags ? " nt" : "";
       const auto copy = svc->copy(flags);
       line(fmt::format("copy{}", nt), bytes, 2 * bytes, best_seconds(bytes, [&] { copy(c.data(), a.data(), bytes); }), base);
-      for (tutti_dtype t : {TUTTI_DT_FLOAT32, TUTTI_DT_FLOAT16, TUTTI_DT_BFLOAT16, TUTTI_DT_INT8}) {
+      for (tutti_dtype t :
+           {TUTTI_DT_FLOAT32, TUTTI_DT_FLOAT16, TUTTI_DT_BFLOAT16, TUTTI_DT_FLOAT8E4M3, TUTTI_DT_FLOAT8E5M2, TUTTI_DT_INT8}) {
         const auto fn = svc->reduce(t, TUTTI_RED_SUM, flags);
         line(fmt::format("sum {}{}", tutti::dtype_name(t), nt), bytes, 3 * bytes,
              best_seconds(bytes, [&] { fn(c.data(), a.data(), b.data(), bytes); }), base);

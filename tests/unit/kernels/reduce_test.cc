@@ -99,7 +99,7 @@ TEST_CASE("reductions of several operands keep their order and round once") {
 TEST_CASE("maximum and minimum give the same bits whatever the order of operands") {
   for_each_target([] {
     const auto *svc = tutti::host_reduce_service();
-    for (tutti_dtype t : {TUTTI_DT_FLOAT16, TUTTI_DT_FLOAT32, TUTTI_DT_FLOAT64, TUTTI_DT_BFLOAT16})
+    for (tutti_dtype t = TUTTI_DT_FLOAT16; t < TUTTI_DT_COUNT; ++t)
       for (tutti_redop op : {TUTTI_RED_MAX, TUTTI_RED_MIN}) {
         const auto a = ref::data(t, elements, 5), b = ref::data(t, elements, 6);
         ref::Buf x(a.size()), y(a.size());
@@ -127,6 +127,46 @@ TEST_CASE("all pairs of interesting half values sum exactly as the reference") {
       }
     }
   });
+}
+
+// All pairs in double, where sums and products of two are exact, then rounded once.
+TEST_CASE("all pairs of 8-bit floats are combined exactly and rounded once, NaN and what is too large included") {
+  constexpr size_t pairs = 65536;
+  ref::Buf a(pairs), b(pairs);
+  for (size_t i = 0; i < pairs; ++i) a[i] = static_cast<uint8_t>(i >> 8), b[i] = static_cast<uint8_t>(i);
+  for (const tutti_dtype t : {TUTTI_DT_FLOAT8E4M3, TUTTI_DT_FLOAT8E5M2})
+    for (tutti_redop op = 0; op < TUTTI_RED_COUNT; ++op) {
+      const ref::Float8 &f = *ref::float8_of(t);
+      ref::Buf want(pairs);
+      for (size_t i = 0; i < pairs; ++i) want[i] = f.nearest(ref::combine(op, f.value(a[i]), f.value(b[i])));
+      for_each_target([&] {
+        INFO(tutti::dtype_name(t) << " " << tutti::redop_name(op));
+        const auto *svc = tutti::host_reduce_service();
+        ref::Buf out(pairs), fwd(pairs);
+        svc->reduce(t, op, 0)(out.data(), a.data(), b.data(), pairs);
+        CHECK(out == want);
+        svc->reduce2(t, op, 0)(out.data(), fwd.data(), a.data(), b.data(), pairs);
+        CHECK(out == want);
+        CHECK(fwd == want);
+        const void *operands[] = {a.data(), b.data()};
+        svc->reduce_n(t, op, 0)(out.data(), operands, 2, pairs);
+        CHECK(out == want);
+      });
+    }
+}
+
+TEST_CASE("8-bit floats saturate as CUDA's conversions do") {
+  const auto sum = [](tutti_dtype t, uint8_t x, uint8_t y) {
+    uint8_t out = 0;
+    tutti::host_reduce_service()->reduce(t, TUTTI_RED_SUM, 0)(&out, &x, &y, 1);
+    return out;
+  };
+  CHECK(sum(TUTTI_DT_FLOAT8E4M3, 0x7e, 0x7e) == 0x7e); // 448 + 448
+  CHECK(sum(TUTTI_DT_FLOAT8E4M3, 0xfe, 0xfe) == 0xfe);
+  CHECK(sum(TUTTI_DT_FLOAT8E4M3, 0xff, 0x38) == 0x7f); // NaN
+  CHECK(sum(TUTTI_DT_FLOAT8E5M2, 0x7b, 0x7b) == 0x7b); // 57344 + 57344
+  CHECK(sum(TUTTI_DT_FLOAT8E5M2, 0x7c, 0x3c) == 0x7b); // infinity + 1
+  CHECK(sum(TUTTI_DT_FLOAT8E5M2, 0x7c, 0xfc) == 0x7e); // infinity - infinity
 }
 
 TEST_CASE("large buffers are reduced to the last element, past the caches too") {

@@ -1,4 +1,5 @@
-// Scalar reference for the kernels: one element at a time, 16-bit floats through exact double arithmetic.
+// Scalar reference for the kernels: one element at a time, 16-bit floats through exact double arithmetic, 8-bit floats by
+// search.
 #pragma once
 #include "base/types.h"
 #include <cmath>
@@ -37,6 +38,33 @@ inline uint16_t narrow(const Format &f, float x) {
   const int e = std::max(std::ilogb(mag), f.emin);
   const auto units = static_cast<uint32_t>(std::nearbyint(std::ldexp(mag, f.bits - e)));        // ties to even
   return static_cast<uint16_t>(sign | ((static_cast<uint32_t>(e - f.emin) << f.bits) + units)); // a carry raises the exponent
+}
+
+// 8-bit floats: every pattern's value, by the formula of the OCP; the nearest of them by search, ties to the even pattern.
+struct Float8 {
+  int bits, bias;
+  uint8_t largest, nan;
+  double value(uint8_t v) const {
+    const int mag = v & 0x7f, exp = mag >> bits, frac = mag & ((1 << bits) - 1);
+    double x = exp ? std::ldexp((1 << bits) + frac, exp - bias - bits) : std::ldexp(frac, 1 - bias - bits);
+    if (mag > largest) x = bits == 2 && frac == 0 ? INFINITY : std::numeric_limits<double>::quiet_NaN();
+    return v & 0x80 ? -x : x;
+  }
+  uint8_t nearest(double x) const {
+    if (std::isnan(x)) return nan;
+    const double mag = std::fabs(x);
+    uint8_t best = largest; // what is above it saturates
+    for (int v = largest - 1; v >= 0 && mag < value(largest); --v) {
+      const double here = mag - value(static_cast<uint8_t>(v)), there = value(best) - mag;
+      if (here < there || (here == there && v % 2 == 0)) best = static_cast<uint8_t>(v);
+      if (here >= 0) break;
+    }
+    return std::signbit(x) ? best | 0x80 : best;
+  }
+};
+inline constexpr Float8 e4m3{3, 7, 0x7e, 0x7f}, e5m2{2, 15, 0x7b, 0x7e};
+inline const Float8 *float8_of(tutti_dtype t) {
+  return t == TUTTI_DT_FLOAT8E4M3 ? &e4m3 : t == TUTTI_DT_FLOAT8E5M2 ? &e5m2 : nullptr;
 }
 
 template <class T> T extreme(T a, T b, bool larger) {
@@ -81,6 +109,12 @@ inline void fold16(const Format &f, tutti_redop op, uint8_t *out, const std::vec
   memcpy(out + i * 2, &v, 2);
 }
 
+inline void fold8(const Float8 &f, tutti_redop op, uint8_t *out, const std::vector<const uint8_t *> &operands, size_t i) {
+  auto acc = static_cast<float>(f.value(operands[0][i]));
+  for (size_t r = 1; r < operands.size(); ++r) acc = combine(op, acc, static_cast<float>(f.value(operands[r][i])));
+  out[i] = f.nearest(acc);
+}
+
 inline Buf reduce(tutti_dtype dtype, tutti_redop op, const std::vector<const uint8_t *> &operands, size_t elements) {
   Buf out(elements * tutti::dtype_bytes(dtype));
   for (size_t i = 0; i < elements; ++i) switch (dtype) {
@@ -114,18 +148,23 @@ inline Buf reduce(tutti_dtype dtype, tutti_redop op, const std::vector<const uin
     case TUTTI_DT_BFLOAT16:
       fold16(bf16, op, out.data(), operands, i);
       break;
+    case TUTTI_DT_FLOAT8E4M3:
+    case TUTTI_DT_FLOAT8E5M2:
+      fold8(*float8_of(dtype), op, out.data(), operands, i);
+      break;
     }
   return out;
 }
 
 inline bool is_float(tutti_dtype t) {
-  return t >= TUTTI_DT_FLOAT16 && t <= TUTTI_DT_BFLOAT16;
+  return t >= TUTTI_DT_FLOAT16;
 }
 
 inline bool is_nan(tutti_dtype t, const uint8_t *p) {
   uint16_t h;
   float f;
   double d;
+  if (const Float8 *byte = float8_of(t)) return std::isnan(byte->value(*p));
   switch (t) {
   case TUTTI_DT_FLOAT16:
     return memcpy(&h, p, 2), (h & 0x7fff) > half.infinity;
@@ -146,7 +185,7 @@ inline Buf data(tutti_dtype dtype, size_t elements, unsigned seed) {
   std::mt19937_64 rng(seed);
   Buf out(elements * size);
   for (auto &b : out) b = static_cast<uint8_t>(rng());
-  if (!is_float(dtype)) return out;
+  if (!is_float(dtype) || float8_of(dtype)) return out; // of 8 bits every pattern comes up
   const int mant = dtype == TUTTI_DT_FLOAT16 ? 10 : dtype == TUTTI_DT_BFLOAT16 ? 7 : dtype == TUTTI_DT_FLOAT32 ? 23 : 52;
   const uint64_t inf = ((uint64_t{1} << (size * 8 - 1)) - 1) >> mant << mant;
   const uint64_t one = inf / 2 >> mant << mant;

@@ -40,6 +40,17 @@ void check_division16(const ref::Format &f, tutti_dtype dtype, uint64_t divisor)
   CHECK(bad == 0);
 }
 
+void check_division8(tutti_dtype dtype, uint64_t divisor) {
+  const ref::Float8 &f = *ref::float8_of(dtype);
+  ref::Buf in(256), out(256);
+  for (size_t i = 0; i < 256; ++i) in[i] = static_cast<uint8_t>(i);
+  tutti::host_reduce_service()->divide(dtype)(out.data(), in.data(), divisor, in.size());
+  size_t bad = 0;
+  for (size_t i = 0; i < 256; ++i) bad += out[i] != f.nearest(f.value(in[i]) / static_cast<double>(divisor));
+  INFO(tutti::dtype_name(dtype) << " / " << divisor);
+  CHECK(bad == 0);
+}
+
 } // namespace
 
 TEST_CASE("scaling multiplies as the product reduction does, in place too") {
@@ -80,6 +91,8 @@ TEST_CASE("division truncates integers and rounds floats once") {
       check_division16(ref::half, TUTTI_DT_FLOAT16, d);
       check_division16(ref::bf16, TUTTI_DT_BFLOAT16, d);
     }
+    for (uint64_t d : {1u, 2u, 3u, 5u, 7u, 8u, 48u, 1000u, 65537u})
+      for (const tutti_dtype t : {TUTTI_DT_FLOAT8E4M3, TUTTI_DT_FLOAT8E5M2}) check_division8(t, d);
   });
 }
 

@@ -50,13 +50,14 @@ struct Pair {
     if (tx) host.net().ep_destroy(tx);
     if (rx) host.net().ep_destroy(rx);
   }
-  void connect(tutti_net_ep *&out_tx, tutti_net_ep *&out_rx) {
+  void connect(tutti_net_ep *&out_tx, tutti_net_ep *&out_rx) { connect(a, b, out_tx, out_rx); }
+  void connect(Ctx &from, Ctx &to, tutti_net_ep *&out_tx, tutti_net_ep *&out_rx) {
     const tutti_net_v1 &net = host.net();
     uint8_t addr[TUTTI_NET_ADDR_BYTES];
     uint32_t len = 0;
     tutti_net_listener *l = nullptr;
-    REQUIRE(net.listen(b.c, addr, &len, &l) == TUTTI_OK);
-    REQUIRE(net.connect(a.c, addr, len, &out_tx) == TUTTI_OK);
+    REQUIRE(net.listen(to.c, addr, &len, &l) == TUTTI_OK);
+    REQUIRE(net.connect(from.c, addr, len, &out_tx) == TUTTI_OK);
     const bool up = within(patience, [&] {
       a.drive(), b.drive();
       if (!out_rx && net.accept(l, &out_rx) != TUTTI_OK) out_rx = nullptr;

@@ -80,13 +80,13 @@ TEST_CASE("perf has the field's defaults") {
 
 TEST_CASE("perf takes short and long flags, and the name of the program") {
   const Typed t(
-      {"alltoall_perf", "-b", "1K", "--maxbytes", "16M", "-f", "4", "-d", "bf16", "-o", "all", "-r", "all", "-t", "3"});
+      {"alltoall_perf", "-b", "1K", "--maxbytes", "16M", "-f", "4", "-d", "f8e5m2", "-o", "all", "-r", "all", "-t", "3"});
   REQUIRE(t.parsed.run);
   CHECK(t.args.op == "alltoall");
   CHECK(t.args.min_bytes == 1024);
   CHECK(t.args.max_bytes == 16u << 20);
   CHECK(t.args.factor == 4);
-  CHECK(t.args.types == std::vector<tuttiDataType_t>{tuttiBfloat16});
+  CHECK(t.args.types == std::vector<tuttiDataType_t>{tuttiFloat8e5m2});
   CHECK(t.args.ops.size() == 6);
   CHECK(t.args.root == -1);
   CHECK(t.args.threads == 3);

@@ -84,7 +84,9 @@ enum {
   TUTTI_DT_FLOAT32 = 7,
   TUTTI_DT_FLOAT64 = 8,
   TUTTI_DT_BFLOAT16 = 9,
-  TUTTI_DT_COUNT = 10, /* of this version; grows */
+  TUTTI_DT_FLOAT8E4M3 = 10, /* OCP: 4 bits of exponent, 3 of fraction, no infinities, NaN is S.1111.111 */
+  TUTTI_DT_FLOAT8E5M2 = 11, /* OCP: the upper byte of a float16 */
+  TUTTI_DT_COUNT = 12,      /* of this version; grows */
 };
 
 /* What combines two elements. Average and pre-multiplied sum are a SUM with a pre- or post-operation (plan.h).

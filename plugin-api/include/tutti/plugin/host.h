@@ -69,14 +69,15 @@ typedef struct tutti_host_watch_v1 {
 
 /* ---- reduce: the core's copy and reduction kernels, chosen for this CPU ------------------------------------------- */
 #define TUTTI_HOST_REDUCE "tutti.host.reduce/1"
-/* No alignment is required; buffers are equal or disjoint; `bytes` is a multiple of the element size. float16 and
- * bfloat16 are combined in float32 and rounded once per call. */
+/* No alignment is required; buffers are equal or disjoint; `bytes` is a multiple of the element size. Floats of 16 and 8 bits
+ * are combined in float32 and rounded to nearest even once per call; float8 results saturate, infinities too, and have one
+ * NaN (e4m3 0x7f, e5m2 0x7e). */
 typedef void (*tutti_copy_fn)(void *dst, const void *src, uint64_t bytes) TUTTI_NOEXCEPT;
 /* dst = a (+) b; dst may be either operand. */
 typedef void (*tutti_reduce_fn)(void *dst, const void *a, const void *b, uint64_t bytes) TUTTI_NOEXCEPT;
 /* The same into two destinations; the user's output first, which may be either operand, then what is passed on. */
 typedef void (*tutti_reduce2_fn)(void *dst, void *fwd, const void *a, const void *b, uint64_t bytes) TUTTI_NOEXCEPT;
-/* dst = ((operand[0] (+) operand[1]) (+) ...), in this order, n >= 2; 16-bit floats rounded once at the end. */
+/* dst = ((operand[0] (+) operand[1]) (+) ...), in this order, n >= 2; narrow floats rounded once at the end. */
 typedef void (*tutti_reduce_n_fn)(void *dst, const void *const *operands, uint32_t n, uint64_t bytes) TUTTI_NOEXCEPT;
 /* dst = src * factor; *factor is one element. In place allowed. Integers wrap. */
 typedef void (*tutti_scale_fn)(void *dst, const void *src, const void *factor, uint64_t bytes) TUTTI_NOEXCEPT;

@@ -6,6 +6,9 @@
  * the last ones are shorter or empty. Steps name chunks, never bytes: one plan serves all sizes.
  * Example: allreduce of 10 000 float32 with G = 1, K = 4: pieces of 10 048, 10 048, 10 048 and 9 856 bytes.
  *
+ * Blocks of ALL_GATHER and REDUCE_SCATTER may differ in size, also in size 0: every rank knows all sizes, and src, message and
+ * dst of a step stand for one place of the collective, so that no plan has to care.
+ *
  * Slices. Chunks longer than the run's slice size L (one for the whole run and all ranks) are moved in slices: the executor
  * runs every lane's program for slice 0, then for slice 1, and so on; slice s of a chunk is its bytes [s*L, (s+1)*L).
  * A message exists exactly if its chunk has bytes in that slice; both ends know, so nothing is sent for empty chunks.

@@ -16,12 +16,16 @@ enum {
   /* Every line of the slot carries the word itself, so that data and signal arrive in one store (LL, LL128). Kernels get
    * the slot and the word; the core polls the first word at flag_offset. */
   TUTTI_SIGNAL_IN_DATA = 1,
-  /* The slot carries where to read; reserved for pull. */
+  /* Slot, word, kernels and their types are those of COUNTER, but a message of more than 56 bytes that lies where the plan
+   * leaves it alone until the operation ends need not be in the slot: its first line then says where the receiver reads it, by
+   * pointer or in pieces that it brings into memory first. The core decides that message by message, writes and reads that
+   * line, and tells the sender when its memory was read; kernels see plain memory. */
   TUTTI_SIGNAL_DESCRIPTOR = 2
 };
 
-/* What a kernel does, and its C type under each signal. dst is user memory or scratch unless said otherwise. COUNTER reductions
- * get their operands in rank order, so the slot may be either of them, and dst may be the other. */
+/* What a kernel does, and its C type under each signal; those of DESCRIPTOR are COUNTER's. dst is user memory or scratch unless
+ * said otherwise. COUNTER reductions get their operands in rank order, so the slot may be either of them, and dst may be the
+ * other. */
 typedef uint32_t tutti_form;
 /* clang-format off */
 enum {
@@ -59,12 +63,12 @@ typedef struct tutti_proto_v1 {
   uint32_t struct_size;
   tutti_proto_signal signal;
   const char *name;       /* "simple"; what settings and explanations show; owned by the plugin */
-  uint32_t line_bytes;    /* wire unit: 1 for COUNTER, 64 or 128 for in-data lines */
-  uint32_t payload_bytes; /* of which payload: 1 for COUNTER, else a multiple of 8: 56, 120 */
+  uint32_t line_bytes;    /* wire unit: 1, or 64 or 128 for in-data lines */
+  uint32_t payload_bytes; /* of which payload: 1, or for in-data lines a multiple of 8: 56, 120 */
   /* Aligned pieces of this size must reach the reader whole, or with their stores in the order in which they were made; pieces
-   * may overtake each other. From 8, which is that of COUNTER, to line_bytes. A host's memory does so for every size. */
+   * may overtake each other. 8, or for in-data lines from 8 to line_bytes. A host's memory does so for every size. */
   uint32_t atomic_store_bytes;
-  uint32_t flag_offset; /* of the word in the first line, bytes; 56 for COUNTER */
+  uint32_t flag_offset; /* of the word in the first line, bytes; 56 but for in-data lines */
   /* NULL = this form, type, op or flag is not offered: the core composes it from others (REDUCE_N from
    * DECODE_REDUCE, DECODE_REDUCE_ENCODE from DECODE_REDUCE and ENCODE). ENCODE and DECODE ignore dtype and op and must
    * be offered; flags as in host.h. [any] */

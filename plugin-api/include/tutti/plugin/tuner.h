@@ -19,7 +19,12 @@ typedef struct tutti_tune_query {
   uint32_t transport; /* slowest link class in use: TUTTI_LINK_CLASS_* */
 } tutti_tune_query;
 enum { TUTTI_LINK_CLASS_LOCAL = 0, TUTTI_LINK_CLASS_SHM = 1, TUTTI_LINK_CLASS_NET = 2 };
-enum { TUTTI_TUNE_OVERSUBSCRIBED = 1u << 0 /* some host has more ranks than cores */ };
+enum {
+  TUTTI_TUNE_OVERSUBSCRIBED = 1u << 0, /* some host has more ranks than cores */
+  /* The user asked for the same bits in every run (coll.deterministic): answer from the query and the options alone, not from
+   * clocks, load or measurements; a tuner that cannot returns TUTTI_ERR_UNSUPPORTED. Cores and transport are made up. */
+  TUTTI_TUNE_REPRODUCIBLE = 1u << 1
+};
 
 /* One way to run it. Passed as an array of `candidate_size`-byte elements. In and out. */
 typedef struct tutti_candidate {

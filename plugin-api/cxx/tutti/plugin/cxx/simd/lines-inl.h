@@ -187,11 +187,11 @@ template <class L, class C> tutti_kernel pick_line(tutti_form form) {
   return reinterpret_cast<tutti_kernel>(&decode_reduce_encode<L, C>);
 }
 
-// The fused form for op Op. Only sums and products of floats tell the order of operands, by which of two NaN comes out.
+// The fused form for op Op. Only sums and products tell the order of operands, of types that do.
 template <class L, class Op, bool signs> tutti_kernel find_line(tutti_form form, tutti_dtype dtype, bool received_first) {
   return with_element<signs, tutti_kernel>(dtype, [&](auto t) {
     using T = decltype(t);
-    if constexpr (!signs && (!std::is_same_v<typename T::C, typename T::S> || hwy::IsFloat<typename T::Elem>()))
+    if constexpr (!signs && T::tells_order)
       if (received_first) return pick_line<L, Combine<T, Op, true>>(form);
     return pick_line<L, Combine<T, Op, false>>(form);
   });

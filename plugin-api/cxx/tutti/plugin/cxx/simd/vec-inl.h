@@ -4,7 +4,9 @@
 //
 // Results, the same bits on every target:
 //   integers   wrap (products too).
-//   16 bit     float16 and bfloat16 are combined in float32 and rounded to nearest even once per call.
+//   narrow     floats of 16 and 8 bits are combined in float32 and rounded to nearest even once per call.
+//   8 bit      float8 saturates, as CUDA's conversions do: what is beyond the largest finite value, the infinities of e5m2
+//              among it, becomes that value. A NaN becomes the canonical one, so its bits are the same everywhere.
 //   max, min   of floats give the canonical quiet NaN when an operand is NaN, and order -0 below +0: the bits do not depend
 //              on the order of operands.
 //   sum, prod  follow IEEE 754 for the two operands in the given order; which NaN comes out of two is the CPU's choice.
@@ -56,7 +58,8 @@ template <size_t cap> HWY_INLINE void copy_few(uint8_t *dst, const uint8_t *src,
     if (n >= 32) return pair(Words4{});
   if constexpr (cap >= 16)
     if (n >= 16) return pair(Words2{});
-  if (n >= 8) return pair(uint64_t{0});
+  if constexpr (cap >= 8)
+    if (n >= 8) return pair(uint64_t{0});
   if (n >= 4) return pair(uint32_t{0});
   if (n >= 2) return pair(uint16_t{0});
   if (n == 1) *dst = *src;
@@ -132,7 +135,9 @@ HWY_INLINE void prefetch_write(const uint8_t *p) {
 }
 
 // An element type: S is how it lies in memory, C how it is computed; widen() and narrow() lead from one to the other.
+// tells_order: of two NaN, sums and products give one that depends on the order of operands.
 template <class T> struct Plain {
+  static constexpr bool tells_order = hwy::IsFloat<T>();
   using Elem = T;
   using S = hn::ScalableTag<T>;
   using C = S;
@@ -141,6 +146,7 @@ template <class T> struct Plain {
 };
 
 struct Bfloat16 {
+  static constexpr bool tells_order = true;
   using Elem = uint16_t;
   using C = hn::ScalableTag<float>;
   using S = hn::Rebind<uint16_t, C>;
@@ -158,6 +164,7 @@ struct Bfloat16 {
 };
 
 struct Float16 {
+  static constexpr bool tells_order = true;
   using Elem = uint16_t;
   using C = hn::ScalableTag<float>;
   using S = hn::Rebind<uint16_t, C>;
@@ -204,6 +211,53 @@ struct Float16 {
   }
 #endif
 };
+
+// The 8-bit floats of the OCP: kMan bits of fraction, exponents biased by kBias, kLargest the largest finite number. What lies
+// above is NaN, but for the infinity of e5m2 (fraction 0 under the highest exponent).
+template <int kMan, uint32_t kBias, uint32_t kLargest, uint32_t kNan> struct Float8 {
+  static constexpr bool tells_order = false;
+  using Elem = uint8_t;
+  using C = hn::ScalableTag<float>;
+  using S = hn::Rebind<uint8_t, C>;
+  using U = hn::RebindToUnsigned<C>;
+  static constexpr int shift = 23 - kMan;
+  static constexpr uint32_t rebias = (127 - kBias) << 23, smallest_normal = rebias + (1u << 23);
+
+  // Exponent and fraction moved into place. Without an exponent the fraction counts multiples of the smallest subnormal: read
+  // behind the smallest normal's hidden bit, which is then taken off. No float here is subnormal, for those are slow.
+  static HWY_INLINE hn::Vec<C> widen(hn::Vec<S> v) {
+    const U u;
+    const C f;
+    const auto bits = hn::PromoteTo(u, v);
+    const auto mag = hn::And(bits, hn::Set(u, 0x7f));
+    const auto normal = hn::Add(hn::ShiftLeft<shift>(mag), hn::Set(u, rebias));
+    const auto hidden = hn::BitCast(f, hn::Add(normal, hn::Set(u, 1u << 23)));
+    const auto tiny = hn::BitCast(u, hn::Sub(hidden, hn::BitCast(f, hn::Set(u, smallest_normal))));
+    auto out = hn::IfThenElse(hn::Gt(hn::Set(u, 1u << kMan), mag), tiny, normal);
+    out = hn::IfThenElse(hn::Gt(mag, hn::Set(u, kLargest)), hn::Or(normal, hn::Set(u, 0x7f800000u)), out);
+    return hn::BitCast(f, hn::Or(out, hn::ShiftLeft<24>(hn::Xor(bits, mag))));
+  }
+
+  static HWY_INLINE hn::Vec<S> narrow(hn::Vec<C> v) {
+    const U u;
+    const C f;
+    const auto bits = hn::BitCast(u, v);
+    const auto all = hn::And(bits, hn::Set(u, 0x7fffffffu));
+    const auto mag = hn::Min(all, hn::Set(u, (kLargest << shift) + rebias));
+    // Just below one half unit plus the odd bit: ties go to even.
+    const auto odd = hn::And(hn::ShiftRight<shift>(mag), hn::Set(u, 1));
+    const auto normal = hn::ShiftRight<shift>(hn::Add(hn::Add(mag, hn::Set(u, (1u << (shift - 1)) - 1 - rebias)), odd));
+    // Below the smallest normal the addition of a number whose unit is the smallest subnormal rounds to multiples of that.
+    const auto unit = hn::BitCast(f, hn::Set(u, smallest_normal + (static_cast<uint32_t>(shift) << 23)));
+    const auto tiny = hn::Sub(hn::BitCast(u, hn::Add(hn::BitCast(f, mag), unit)), hn::BitCast(u, unit));
+    auto out = hn::IfThenElse(hn::Gt(hn::Set(u, smallest_normal), mag), tiny, normal);
+    out = hn::Or(out, hn::And(hn::ShiftRight<24>(bits), hn::Set(u, 0x80)));
+    out = hn::IfThenElse(hn::Gt(all, hn::Set(u, 0x7f800000u)), hn::Set(u, kNan), out);
+    return hn::DemoteTo(S(), hn::BitCast(hn::RebindToSigned<U>(), out));
+  }
+};
+using Float8E4m3 = Float8<3, 7, 0x7e, 0x7f>;
+using Float8E5m2 = Float8<2, 15, 0x7b, 0x7e>;
 
 // ---- reductions ----------------------------------------------------------------------------------------------------
 struct Sum {
@@ -289,6 +343,10 @@ template <bool signs, class Result, class Fn> Result with_element(tutti_dtype dt
     return fn(Plain<double>());
   case TUTTI_DT_BFLOAT16:
     return fn(Bfloat16());
+  case TUTTI_DT_FLOAT8E4M3:
+    return fn(Float8E4m3());
+  case TUTTI_DT_FLOAT8E5M2:
+    return fn(Float8E5m2());
   default:
     return nullptr;
   }
