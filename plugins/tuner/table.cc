@@ -128,19 +128,28 @@ std::vector<Rule> parse_table(std::string_view text, const std::string &source) 
 std::string_view built_in_table() {
   return R"(# coll, max_bytes, max_ranks, links, ways, channels, slot, depth
 # two ranks
-all_reduce|barrier,                               1K, 2, *,         direct ring, 1,   1K, 64
-all_reduce|reduce_scatter|all_gather|barrier,     8K, 2, *,         direct ring, 1,   8K, 64
-all_reduce|reduce_scatter|all_gather,             1M, 2, local|shm, direct ring, 1,  32K, 32
-all_reduce|reduce_scatter|all_gather,             8M, 2, local|shm, direct ring, 1, 128K,  4
-all_reduce|reduce_scatter|all_gather,              *, 2, local|shm, direct ring, 1,  64K,  8, nt
-all_reduce|reduce_scatter|all_gather,           128K, 2, net,       direct ring, 1, 128K,  4
-all_reduce|reduce_scatter|all_gather,              *, 2, net,       direct ring, 1, 256K,  4
-# short: latency; one exchange with everybody as long as n messages cost less than 2(n-1) rounds
-all_reduce|barrier,  1K,  4, *,         direct ring, 1,   1K, 32
-all_reduce|barrier, 16K,  4, *,         direct ring, 1,   8K, 16
-all_reduce|barrier,  8K,  8, *,         direct ring, 1,   8K,  8
-all_reduce|barrier,  4K, 16, *,         direct ring, 1,   4K,  8
-all_reduce|barrier,  1K,  *, *,         direct ring, 1,   1K,  4
+all_reduce|barrier,                                        1K, 2, *,         direct ring, 1,   1K, 64
+all_reduce|reduce_scatter|all_gather|barrier,              8K, 2, *,         direct ring, 1,   8K, 64
+broadcast|reduce,                                          8K, 2, local|shm, direct ring, 1,   8K, 64
+all_reduce|reduce_scatter|all_gather,                      1M, 2, local|shm, direct ring, 1,  32K, 32
+all_reduce|reduce_scatter|all_gather,                      8M, 2, local|shm, direct ring, 1, 128K,  4
+all_reduce|reduce_scatter|all_gather,                       *, 2, local|shm, direct ring, 1,  64K,  8, nt
+all_reduce|reduce_scatter|all_gather,                    128K, 2, net,       direct ring, 1, 128K,  4
+all_reduce|reduce_scatter|all_gather,                       *, 2, net,       direct ring, 1, 256K,  4
+# up to four: few links, so one exchange with everybody is best for every size; from one root only while copies are short
+all_reduce|barrier,                                        1K, 4, *,         direct ring, 1,   1K, 32
+all_reduce|barrier,                                       16K, 4, *,         direct ring, 1,   8K, 16
+reduce_scatter|all_gather|broadcast|reduce,                8K, 4, local|shm, direct ring, 1,   8K, 16
+all_reduce|reduce_scatter|all_gather,                      4M, 4, local|shm, direct ring, 1,  16K, 16
+broadcast|reduce,                                         64K, 4, local|shm, direct ring, 1,  16K, 16
+all_reduce|reduce_scatter|all_gather,                       *, 4, local|shm, direct ring, 1,  64K,  8, nt
+# up to eight: log n rounds once the n messages of an exchange cost more
+all_reduce|barrier,                                        1K, 8, *,         direct ring, 1,   1K,  8
+reduce_scatter|all_gather,                               256K, 8, local|shm, direct ring, 1,   8K,  8
+all_reduce,                                               32K, 8, *,         rhd direct,  1,   8K,  8
+# more, short
+all_reduce|barrier,                                        4K, 16, *,        direct ring, 1,   4K,  8
+all_reduce|barrier,                                        1K, *, *,         direct ring, 1,   1K,  4
 # between: a ring has one link per rank, so it can afford slots that leave the cache
 all_reduce|reduce_scatter|all_gather|reduce|broadcast,   8K, *, *,         ring direct, 1,   8K,  8
 all_reduce|reduce_scatter|all_gather|reduce|broadcast, 512K, 8, local|shm, ring direct, 1,  16K, 16
