@@ -77,23 +77,24 @@ private:
     return v[v.size() / 2];
   }
 
-  // The slower rank's time of an operation; -1 after an error.
-  double block(int way) {
-    double work = 0;
-    if (way == 1) {
-      const double start = now_ns();
-      for (int i = 0; i < kOperations; i++) other_work();
-      work = now_ns() - start;
-    }
+  // The slower rank's time of one of kOperations, which begin together.
+  template <class Fn> double slower(Fn fn) {
     meet(shared_, &round_);
     const double start = now_ns();
+    for (int i = 0; i < kOperations; i++) fn(i);
+    shared_->ns[rank_] = (now_ns() - start) / kOperations;
+    meet(shared_, &round_);
+    const double most = std::max(shared_->ns[0], shared_->ns[1]);
+    meet(shared_, &round_);
+    return most;
+  }
+
+  // Without the other work, of which the slower rank's counts, for the other one waits for it; -1 after an error.
+  double block(int way) {
+    const double work = way == 1 ? slower([](int) { other_work(); }) : 0;
     bool good = true;
-    for (int i = 0; i < kOperations && good; i++) good = operation(way, i);
-    shared_->ns[rank_] = (now_ns() - start - work) / kOperations;
-    meet(shared_, &round_);
-    const double slower = std::max(shared_->ns[0], shared_->ns[1]);
-    meet(shared_, &round_);
-    return good && out_[0] == 2.0f ? slower : -1;
+    const double all = slower([&](int i) { good = good && operation(way, i); });
+    return good && out_[0] == 2.0f ? all - work : -1;
   }
 
   bool operation(int way, int number) {
