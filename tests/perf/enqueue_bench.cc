@@ -61,8 +61,7 @@ public:
     for (int b = -1; b < blocks; b++) { // the first warms up
       double ns[kWays];
       for (int way = 0; way < kWays; way++) {
-        ns[way] = block(way);
-        if (ns[way] < 0) return false;
+        if (!block(way, &ns[way])) return false;
       }
       for (int way = 0; way < kWays && b >= 0; way++) took[way].push_back(ns[way]), more[way].push_back(ns[way] - ns[0]);
     }
@@ -89,12 +88,12 @@ private:
     return most;
   }
 
-  // Without the other work, of which the slower rank's counts, for the other one waits for it; -1 after an error.
-  double block(int way) {
+  // Without the other work, of which the slower rank's counts, for the other one waits for it.
+  bool block(int way, double *ns) {
     const double work = way == 1 ? slower([](int) { other_work(); }) : 0;
     bool good = true;
-    const double all = slower([&](int i) { good = good && operation(way, i); });
-    return good && out_[0] == 2.0f ? all - work : -1;
+    *ns = slower([&](int i) { good = good && operation(way, i); }) - work;
+    return good && out_[0] == 2.0f;
   }
 
   bool operation(int way, int number) {
