@@ -144,7 +144,7 @@ private:
         g.payload_bytes = p.payload_bytes;
         g.word_offset = p.flag_offset;
       }
-      g.descriptors = descriptors() && !net;
+      g.descriptors = !descriptors() || net ? 0u : sel_.flags & TUTTI_CAND_SHARED_ONLY ? 2u : 1u;
       TUTTI_ASSIGN(ring, transport_.ring(l.peer, l.conn, sending, g));
       if (net && sending && transport_.net()->window(*ring) < plan_.min_depth)
         return fail(Code::invalid_argument, "{} needs {} messages under way to rank {}, the network takes {}",
@@ -220,6 +220,7 @@ private:
     cold.copy_out = descriptors() && (s.ops & TUTTI_STEP_SEND) ? copy_ : copy_out_; // what is lent is read by others
     cold.encode = encode_;
     cold.decode = decode_;
+    if (descriptors()) cold.reduce2 = form(TUTTI_FORM_DECODE_REDUCE_ENCODE, s.dst.buf == TUTTI_BUF_OUT ? nt_ : 0u);
     cold.deps = std::move(deps);
     const uint32_t count = s.ops & TUTTI_STEP_SRC ? s.src.count : s.dst.count;
     cold.tmp_bytes = align_up(uint64_t(sel_.slot_bytes) * count, 64);

@@ -31,7 +31,8 @@ struct StepCold {
   tutti_step step{};
   uint32_t life = 0;
   tutti_copy_fn copy_out = nullptr; // DECODE of COUNTER, with the user-output flags
-  tutti_kernel encode = nullptr, decode = nullptr, decode_reduce = nullptr;
+  tutti_kernel encode = nullptr, decode = nullptr;
+  tutti_kernel reduce2 = nullptr; // of descriptors: into the output and a slot at once
   std::vector<tutti_dep> deps;
   uint64_t tmp_bytes = 0; // one operand, whole message
   uint32_t operands = 0;

@@ -16,6 +16,10 @@ namespace {
 constexpr uint32_t kPollsAlone = 2000;                    // a core of its own: a peer answers within microseconds
 constexpr uint32_t kPollsShared = 20;                     // more ranks than cores: whoever runs must let the others run
 constexpr auto kYieldTime = std::chrono::milliseconds(1); // then sleep
+// A yield that takes this long has given the core to somebody who is none of our ranks, for a whole slice of the scheduler.
+// Then naps are better for a while: who has slept is scheduled at once when it wakes.
+constexpr auto kSlowYield = std::chrono::microseconds(200);
+constexpr auto kAvoidYields = std::chrono::milliseconds(100);
 constexpr auto kShortNap = std::chrono::microseconds(50);
 constexpr auto kLongNap = std::chrono::milliseconds(1); // bounds a lost wake-up
 constexpr auto kQuiesceTime = std::chrono::seconds(5);  // a thread that drives looks after each batch, if it gets a core
@@ -95,8 +99,9 @@ Status EngineImpl::set_peers(std::span<const Bytes> infos) {
     here++;
     CPU_OR(&cores, &cores, &info.cores);
   }
+  crowded_ = here > CPU_COUNT(&cores);
   const auto spin = static_cast<uint32_t>(config_->number("exec.spin"));
-  polls_ = spin ? spin : (here > CPU_COUNT(&cores) ? kPollsShared : kPollsAlone);
+  polls_ = spin ? spin : (crowded_ ? kPollsShared : kPollsAlone);
   yields_ = static_cast<uint32_t>(config_->number("exec.yield"));
   return transport_->set_peers(links);
 }
@@ -232,9 +237,11 @@ void EngineImpl::idle(Idle &state) {
   if (state.rounds % 4 == 0 && driver::drive_another(this)) return;
   const auto now = Clock::now();
   if (state.rounds == 1) state.since = now;
-  const bool keep_awake = yields_ ? state.rounds < yields_ : now - state.since < kYieldTime;
+  const bool keep_awake =
+      yields_ ? state.rounds < yields_ : now - state.since < kYieldTime && now >= nap_until_.load(std::memory_order_relaxed);
   if (keep_awake) {
     ::sched_yield();
+    if (!crowded_ && Clock::now() - now > kSlowYield) nap_until_.store(now + kAvoidYields, std::memory_order_relaxed);
     return;
   }
   const Nanos nap = now - state.since < 20 * kYieldTime ? Nanos(kShortNap) : Nanos(kLongNap);

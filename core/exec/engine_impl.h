@@ -159,7 +159,9 @@ private:
   uint32_t left_ = 0; // lanes that have not finished
   bool moved_ = false, draining_ = false, noted_ = false;
   uint32_t polls_ = 2000;
-  uint32_t yields_ = 0; // 0 = by time
+  uint32_t yields_ = 0;                        // 0 = by time
+  bool crowded_ = false;                       // more ranks than cores
+  std::atomic<Clock::time_point> nap_until_{}; // instead of yielding
   Clock::time_point blocked_since_{}, looked_{}, inquired_{}, answer_until_{};
   std::vector<Question> questions_;
   Frame frame_;

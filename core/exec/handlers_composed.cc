@@ -157,7 +157,10 @@ struct Composer {
         reinterpret_cast<tutti_line_encode_fn>(cold.encode)(slot, v, m.bytes, slot_word(w.seq + 1, sig));
         w.seq++;
       } else if (descriptors()) {
-        if (!home || !lend(f, w, slot, v, m.bytes)) stage(slot, v, m.bytes, cold.encode);
+        if (home && may_lend(f, w, v, m.bytes))
+          lend(f, w, slot, v, m.bytes);
+        else
+          stage(slot, v, m.bytes, cold.encode);
         ring_publish(w, slot, sig);
       } else {
         reinterpret_cast<tutti_copy_fn>(cold.encode)(slot + payload_offset(m.bytes), v, m.bytes);

@@ -64,16 +64,28 @@ int fetch_whole(Frame &f, const BoundLink &link, uint8_t *to, uint64_t bytes) {
   return loan.give_back() ? r : 0;
 }
 
-bool lend(const Frame &f, Ring &to, uint8_t *slot, const uint8_t *at, uint64_t bytes) {
-  if (bytes <= kInlineBytes) return false;
-  Descriptor d{reinterpret_cast<uintptr_t>(at), 0, 0};
+namespace {
+
+const Region *region_of(const Frame &f, const uint8_t *at, uint64_t bytes) {
   for (const Region &r : f.regions)
-    if (r.holds(at, bytes)) d.region = r.id, d.offset = static_cast<uint64_t>(at - r.at);
-  if (!d.region && !pull_header(to).readable) return false;
+    if (r.holds(at, bytes)) return &r;
+  return nullptr;
+}
+
+} // namespace
+
+bool may_lend(const Frame &f, const Ring &to, const uint8_t *at, uint64_t bytes) {
+  if (bytes <= kInlineBytes) return false;
+  if (to.cold->link_class == LinkClass::local || region_of(f, at, bytes)) return true;
+  return pull_header(to).readable && !(f.bound->selection.flags & TUTTI_CAND_SHARED_ONLY);
+}
+
+void lend(const Frame &f, Ring &to, uint8_t *slot, const uint8_t *at, uint64_t bytes) {
+  Descriptor d{reinterpret_cast<uintptr_t>(at), 0, 0};
+  if (const Region *r = region_of(f, at, bytes)) d.region = r->id, d.offset = static_cast<uint64_t>(at - r->at);
   std::memcpy(slot, &d, sizeof d);
   if (f.bound->store_fence) store_fence(); // what was stored past the caches has to be seen there
   to.cold->described = to.seq + 1;
-  return true;
 }
 
 void stage(uint8_t *slot, const uint8_t *at, uint64_t bytes, tutti_kernel encode) {

@@ -36,9 +36,10 @@ private:
 int fetch(Frame &f, const BoundLink &link, const Payload &p, uint64_t at, uint8_t *to, uint64_t bytes);
 // The message of a link, which has arrived, to plain memory. 1 done, 0 not yet, -1 failed.
 int fetch_whole(Frame &f, const BoundLink &link, uint8_t *to, uint64_t bytes);
-// Puts a message that stays where it is until the operation ends into the slot as a descriptor; the caller publishes. False: it
-// has to be staged.
-bool lend(const Frame &f, Ring &to, uint8_t *slot, const uint8_t *at, uint64_t bytes);
+// Whether a message that stays where it is until the operation ends can be read there by the peer.
+bool may_lend(const Frame &f, const Ring &to, const uint8_t *at, uint64_t bytes);
+// Puts it into the slot as a descriptor; the caller publishes.
+void lend(const Frame &f, Ring &to, uint8_t *slot, const uint8_t *at, uint64_t bytes);
 // Copies it there, unless it was made there.
 void stage(uint8_t *slot, const uint8_t *at, uint64_t bytes, tutti_kernel encode);
 

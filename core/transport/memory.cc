@@ -72,18 +72,18 @@ Result<Block> Block::open_local(uint64_t id) {
   return b;
 }
 
-Result<Block> Block::create_shared(uint64_t bytes, bool huge, UniqueFd *fd) {
+Result<Block> Block::create_shared(uint64_t bytes, bool huge, UniqueFd *fd, bool touch) {
   if (huge && bytes >= kHugePage) {
-    auto block = create_memfd(align_up(bytes, kHugePage), MFD_HUGETLB | MFD_HUGE_2MB, fd);
+    auto block = create_memfd(align_up(bytes, kHugePage), MFD_HUGETLB | MFD_HUGE_2MB, fd, touch);
     if (block.ok()) return block;
     static std::atomic<bool> said{false};
     if (!said.exchange(true))
       log::warn(log::Subsys::shm, "shm.huge_pages: {}; ordinary pages serve", block.status().error().message);
   }
-  return create_memfd(bytes, 0, fd);
+  return create_memfd(bytes, 0, fd, touch);
 }
 
-Result<Block> Block::create_memfd(uint64_t bytes, unsigned flags, UniqueFd *fd) {
+Result<Block> Block::create_memfd(uint64_t bytes, unsigned flags, UniqueFd *fd, bool touch) {
   UniqueFd mem(::memfd_create("tutti-link", MFD_CLOEXEC | flags));
   if (!mem) {
     const int err = errno;
@@ -95,20 +95,20 @@ Result<Block> Block::create_memfd(uint64_t bytes, unsigned flags, UniqueFd *fd) 
   }
   if (::ftruncate(mem.get(), static_cast<off_t>(bytes)) != 0)
     return fail_errno(errno, fmt::format("cannot size shared memory to {} bytes: ftruncate", bytes)).phase("connect");
-  auto block = map_shared(mem.get(), bytes);
+  auto block = map_shared(mem.get(), bytes, touch);
   if (block.ok()) {
-    std::memset(block->data(), 0, bytes); // first-touch faults belong here, not into the first operation
+    if (touch) std::memset(block->data(), 0, bytes); // first-touch faults belong here, not into the first operation
     *fd = std::move(mem);
   }
   return block;
 }
 
-Result<Block> Block::map_shared(int fd, uint64_t bytes) {
+Result<Block> Block::map_shared(int fd, uint64_t bytes, bool touch) {
   struct stat st {};
   if (::fstat(fd, &st) != 0 || static_cast<uint64_t>(st.st_size) < bytes)
     return fail(Code::remote, "shared memory of a peer has {} bytes, {} were announced", st.st_size, bytes).phase("connect");
   const uint64_t whole = align_up(bytes, static_cast<uint64_t>(st.st_blksize)); // of huge pages only whole ones are unmapped
-  void *p = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+  void *p = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_SHARED | (touch ? MAP_POPULATE : 0), fd, 0);
   if (p == MAP_FAILED)
     return fail_errno(errno, fmt::format("cannot map {} bytes of shared memory: mmap", whole)).phase("connect");
   Block b;

@@ -22,7 +22,7 @@ private:
   std::atomic<uint64_t> used_{0};
 };
 
-// A zeroed, touched piece of memory that two ends share: counted references within a process, a mapping of its own per process.
+// A zeroed piece of memory that two ends share: counted references within a process, a mapping of its own per process.
 class Block {
 public:
   Block() = default;
@@ -34,16 +34,17 @@ public:
   ~Block() { reset(); }
   static Result<Block> create_local(uint64_t bytes);
   static Result<Block> open_local(uint64_t id); // of a block that lives in this process
-  // memfd; fd stays open until it was handed over. huge: of huge pages when it fills one and there are any.
-  static Result<Block> create_shared(uint64_t bytes, bool huge, UniqueFd *fd);
-  static Result<Block> map_shared(int fd, uint64_t bytes);
+  // memfd; fd stays open until it was handed over. huge: of huge pages when it fills one and there are any. touch: all of it
+  // will be used, so its pages exist from the beginning.
+  static Result<Block> create_shared(uint64_t bytes, bool huge, UniqueFd *fd, bool touch = true);
+  static Result<Block> map_shared(int fd, uint64_t bytes, bool touch = true);
   uint8_t *data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
   uint64_t id() const { return id_; } // of a local block
   void reset();
 
 private:
-  static Result<Block> create_memfd(uint64_t bytes, unsigned flags, UniqueFd *fd);
+  static Result<Block> create_memfd(uint64_t bytes, unsigned flags, UniqueFd *fd, bool touch);
   void swap(Block &o) {
     std::swap(data_, o.data_);
     std::swap(bytes_, o.bytes_);

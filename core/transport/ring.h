@@ -26,7 +26,7 @@ struct Geometry {
   uint32_t depth = 0;                         // power of two
   uint32_t line_bytes = 1, payload_bytes = 1; // of the protocol; 1/1 for COUNTER
   uint32_t word_offset = kWordOffset;         // of the word in the slot
-  uint32_t descriptors = 0;                   // 1: slots may say where to read instead of carrying the payload
+  uint32_t descriptors = 0; // slots may say where to read instead of carrying the payload: 1 mostly, 2 now and then
   auto operator<=>(const Geometry &) const = default;
   uint64_t stride() const {
     const uint64_t lines = (uint64_t(slot_bytes) + payload_bytes - 1) / payload_bytes;

@@ -242,7 +242,8 @@ Result<Ring *> Transport::ring(int peer, uint16_t conn, bool sending, const Geom
 Status Transport::make_receive(RingCold &ring) {
   const uint64_t bytes = ring.geometry.bytes();
   TUTTI_TRY(budget_.take(bytes, name_of(ring)));
-  auto block = ring.link_class == LinkClass::shm ? Block::create_shared(bytes, config_->flag("shm.huge_pages"), &ring.fd)
+  const bool touch = ring.geometry.descriptors != 1; // payloads rarely travel in such slots
+  auto block = ring.link_class == LinkClass::shm ? Block::create_shared(bytes, config_->flag("shm.huge_pages"), &ring.fd, touch)
                                                  : Block::create_local(bytes);
   if (!block.ok()) {
     budget_.give(bytes);
@@ -370,7 +371,9 @@ void Transport::on_grant(RingCold &ring, uint64_t id, const UniqueFd &fd, std::s
   if (ring.link_class == LinkClass::net) {
     net_->set_address(ring, rest);
   } else {
-    auto block = ring.link_class == LinkClass::shm ? Block::map_shared(fd.get(), ring.geometry.bytes()) : Block::open_local(id);
+    auto block = ring.link_class == LinkClass::shm
+                     ? Block::map_shared(fd.get(), ring.geometry.bytes(), ring.geometry.descriptors != 1)
+                     : Block::open_local(id);
     if (!block.ok()) {
       Status s = std::move(block.status()).peer(ring.peer).endpoint(name_of(ring));
       return report(s.error());

@@ -7,8 +7,7 @@ namespace {
 
 constexpr uint64_t bytes_per_call = 512 << 10;
 constexpr int calls_per_turn = 4;
-constexpr uint64_t direct_bytes = 1024; // from here on a list of parts costs less than copying
-constexpr uint32_t max_expected = 8;    // messages
+constexpr uint32_t max_expected = 8; // messages
 
 class Receiver final : public Endpoint {
 public:
@@ -119,10 +118,12 @@ private:
     return to_ == 0 && expects_much() ? fill_expected() : fill_ahead();
   }
 
-  // Whether a payload is worth its own place in the list. A header of the core's may come before it, in the same call.
+  // More than can be read ahead: less is copied faster than a list of parts is gone through. A header of the core's may come
+  // before the payload, in the same call.
   bool expects_much() {
-    const Message &m = at(cursor_), &next = m.ends_call ? m : at(cursor_ + 1);
-    return std::max(m.bytes, next.bytes) >= direct_bytes && !wants_stripes(m.bytes);
+    const Message &m = at(cursor_);
+    const uint64_t bytes = m.bytes + (m.ends_call ? 0 : sizeof(uint64_t) + at(cursor_ + 1).bytes);
+    return sizeof(uint64_t) + bytes > room_ && !wants_stripes(m.bytes);
   }
 
   // What follows, up to a bound: one system call for a small message or several.

@@ -1,15 +1,14 @@
 // tutti/plugins/net-socket/sender.cc: the connecting side.
 #include "connector.h"
-#include <linux/sockios.h>
-#include <sys/ioctl.h>
 
 namespace tutti::net_socket {
 
 namespace {
 
 constexpr size_t max_vectors = 64;             // messages whose headers and payloads go out in one call, times two
+constexpr uint64_t shared_bytes = 16 << 10;    // larger ones would keep what arrives waiting for the socket's lock
 constexpr uint64_t bytes_per_call = 512 << 10; // so that a large message does not keep other endpoints waiting
-constexpr size_t joined_bytes = 1024;          // header and payload copied together cost less than a list of two parts
+constexpr size_t joined_bytes = 4160;          // header and payload copied together cost less than a list of two parts
 
 class Sender final : public Endpoint, Pending {
 public:
@@ -36,9 +35,10 @@ public:
   // What finds the socket idle goes out at once: it may be all that the peer waits for.
   tutti_status send(const tutti_net_buf *bufs, uint32_t n, uint64_t cookie) override {
     const bool first = head_ == tail_;
-    if (first && !shared_ && ctx_.wires().any_accepted()) share();
     const tutti_status s = post(bufs, n, nullptr, cookie);
-    if (first && s == TUTTI_OK) pump();
+    if (!first || s != TUTTI_OK) return s;
+    if (wire_ && !shared_ && !next_ && ctx_.wires().any_accepted() && bufs[n - 1].bytes <= shared_bytes) share();
+    pump();
     return s;
   }
   tutti_status recv(const tutti_net_buf *, uint32_t, uint64_t *, uint64_t) override {
@@ -63,7 +63,8 @@ public:
   }
 
   void pump() noexcept override {
-    if (connector_) return;
+    if (!wire_) return; // not connected yet, or no more
+    if (next_ && !go_over()) return;
     if (cursor_ != tail_ && !flush()) return;
     if (!stripes_.empty() && !move_stripes()) return;
     retire(cursor_);
@@ -80,23 +81,24 @@ private:
     fail_calls(status, why_);
   }
 
-  // Goes over to a socket that the peer has dialled, when so little is under way here that the kernel takes the last message
-  // whole.
+  // Goes over to a socket that the peer has dialled, if there is one. Nothing of a message may be under way here.
   void share() noexcept {
-    constexpr int little = 128;
-    int unanswered = 0;
-    if (!wire_ || ioctl(control(), SIOCOUTQ, &unanswered) != 0 || unanswered > little) return;
-    std::shared_ptr<Wire> next = ctx_.wires().take_accepted(wire_->peer);
-    if (!next) return;
-    uint8_t last[sizeof(uint64_t) + sizeof(Identity)];
+    next_ = ctx_.wires().take_accepted(wire_->peer);
+    if (!next_) return;
     const uint64_t header = moves_bit | sizeof(Identity);
-    std::memcpy(last, &header, sizeof header);
-    std::memcpy(last + sizeof header, next->connection.data(), sizeof(Identity));
-    const ssize_t n = ::send(control(), last, sizeof last, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0) return ctx_.wires().put_back(next); // full or broken: the message that follows will tell
-    if (n != sizeof last) return fail_calls(TUTTI_ERR_REMOTE, lost_text(EMSGSIZE));
+    std::memcpy(last_, &header, sizeof header);
+    std::memcpy(last_ + sizeof header, next_->connection.data(), sizeof(Identity));
+  }
+
+  // Sends the last message of the old socket. False while that is not done.
+  bool go_over() noexcept {
+    const ssize_t n = ::send(control(), last_ + last_sent_, sizeof last_ - last_sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0) return keep_waiting(errno), false;
+    last_sent_ += static_cast<size_t>(n);
+    if (last_sent_ < sizeof last_) return false;
+    use(std::move(next_));
     shared_ = true;
-    use(std::move(next));
+    return true;
   }
 
   // Headers and payloads of as many messages as fit, in one call. False when the endpoint has failed.
@@ -126,13 +128,15 @@ private:
     return sent(sendmsg(control(), &msg, MSG_NOSIGNAL | MSG_DONTWAIT), total);
   }
 
+  // After a call that failed. False when the endpoint has, too.
+  bool keep_waiting(int err) noexcept {
+    if (would_block(err)) return wire_->watch.writable = err == EINTR, true;
+    return fail_calls(TUTTI_ERR_REMOTE, lost_text(err == EPIPE ? Stripe::closed_by_peer : err)), false;
+  }
+
   // After a call that was to send `total` bytes.
   bool sent(ssize_t n, uint64_t total) noexcept {
-    if (n < 0) {
-      if (would_block(errno)) return wire_->watch.writable = errno == EINTR, true;
-      const int err = errno;
-      return fail_calls(TUTTI_ERR_REMOTE, lost_text(err == EPIPE ? Stripe::closed_by_peer : err)), false;
-    }
+    if (n < 0) return keep_waiting(errno);
     if (static_cast<uint64_t>(n) < total) wire_->watch.writable = false;
     account(static_cast<uint64_t>(n));
     return true;
@@ -166,7 +170,10 @@ private:
 
   std::unique_ptr<Connector> connector_; // until ready
   std::string why_;
-  uint64_t sent_ = 0;   // of the header and payload at cursor_
+  uint64_t sent_ = 0;          // of the header and payload at cursor_
+  std::shared_ptr<Wire> next_; // while it goes over there
+  uint8_t last_[sizeof(uint64_t) + sizeof(Identity)];
+  size_t last_sent_ = 0;
   bool shared_ = false; // the socket with a receiver
 };
 

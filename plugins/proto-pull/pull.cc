@@ -26,6 +26,8 @@ public:
       return as_kernel(reduce_.copy(flags));
     case TUTTI_FORM_DECODE_REDUCE:
       return as_kernel(reduce_.reduce(dtype, op, flags));
+    case TUTTI_FORM_DECODE_REDUCE_ENCODE:
+      return as_kernel(reduce_.reduce2(dtype, op, flags));
     case TUTTI_FORM_REDUCE_N:
       return as_kernel(reduce_.reduce_n(dtype, op, flags));
     default:

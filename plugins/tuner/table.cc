@@ -89,8 +89,12 @@ Rule parse_rule(const Line &line, const std::vector<std::string_view> &column) {
   r.depth = static_cast<uint32_t>(line.number("depth", column[7], 2, 1u << 12));
   if (r.depth & (r.depth - 1)) line.bad("depth", column[7], "a power of two from 2 to 4096");
   if (column.size() > 8) {
-    if (column[8] != "nt" && column[8] != "cached") line.bad("stores", column[8], "nt, cached");
-    if (column[8] == "nt") r.flags = TUTTI_CAND_NONTEMPORAL;
+    const bool shared = column[8] == "nt+shared" || column[8] == "cached+shared";
+    const std::string_view stores = column[8].substr(0, column[8].find('+'));
+    if ((stores != "nt" && stores != "cached") || (column[8] != stores && !shared))
+      line.bad("stores", column[8], "nt, cached, nt+shared, cached+shared");
+    if (stores == "nt") r.flags = TUTTI_CAND_NONTEMPORAL;
+    if (shared) r.flags |= TUTTI_CAND_SHARED_ONLY;
   }
   return r;
 }
@@ -100,6 +104,19 @@ Rule parse_rule(const Line &line, const std::vector<std::string_view> &column) {
 bool Rule::fits(const tutti_tune_query &q) const {
   return q.coll < 32 && (colls >> q.coll & 1u) && q.bytes <= max_bytes && q.nranks <= max_ranks && q.transport < 32 &&
          (links >> q.transport & 1u);
+}
+
+bool Rule::offered(const tutti_candidate *candidates, uint32_t n, uint32_t candidate_size) const {
+  bool named = false;
+  for (const Way &way : ways) {
+    named |= !way.proto.empty();
+    for (uint32_t i = 0; i < n; i++) {
+      const auto &c =
+          *reinterpret_cast<const tutti_candidate *>(reinterpret_cast<const char *>(candidates) + size_t(i) * candidate_size);
+      if (way.algo == c.algo && (way.proto.empty() || way.proto == c.proto)) return true;
+    }
+  }
+  return !named;
 }
 
 std::vector<Rule> parse_table(std::string_view text, const std::string &source) {

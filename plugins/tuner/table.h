@@ -9,8 +9,11 @@
 //   channels   1..64
 //   slot       payload of a slot; same units as max_bytes
 //   depth      slots per link, a power of two >= 2
-//   stores     may be left out: cached (the default), or nt: the user's output goes past the caches
-// The first rule that fits wins; a query that none fits keeps the core's proposals.
+//   stores     may be left out: cached (the default), or nt: the user's output goes past the caches; with +shared behind it,
+//   pull
+//              between processes reads memory of tuttiMemAlloc only, the rest is staged
+// The first rule that fits wins; a query that none fits keeps the core's proposals. A rule that names a protocol fits only
+// where one of its ways can be had: "direct/pull" is passed over where memory cannot be read.
 #pragma once
 #include "tutti/plugin/tuner.h"
 #include <string>
@@ -31,6 +34,8 @@ struct Rule {
   std::vector<Way> ways;
   uint32_t channels = 1, slot_bytes = 0, depth = 0, flags = 0; // flags: TUTTI_CAND_*
   bool fits(const tutti_tune_query &query) const;
+  // The slots of a rule that names protocols are made for them: it holds only where one of its ways is among the candidates.
+  bool offered(const tutti_candidate *candidates, uint32_t n, uint32_t candidate_size) const;
 };
 
 // Throws tutti::plugin::Error naming source:line, the value and what is allowed.

@@ -64,7 +64,8 @@ tutti_status rate(void *plugin, const tutti_tune_query *query, tutti_candidate *
   return guarded(t.host, [&] {
     if (candidate_size < sizeof(tutti_candidate))
       fail(TUTTI_ERR_INVALID, "candidates of ", candidate_size, " bytes are too short");
-    const auto rule = std::find_if(t.rules.begin(), t.rules.end(), [&](const Rule &r) { return r.fits(*query); });
+    const auto rule = std::find_if(t.rules.begin(), t.rules.end(),
+                                   [&](const Rule &r) { return r.fits(*query) && r.offered(candidates, n, candidate_size); });
     if (rule == t.rules.end()) return;
     for (uint32_t i = 0; i < n; i++) {
       auto &c = *reinterpret_cast<tutti_candidate *>(reinterpret_cast<char *>(candidates) + size_t(i) * candidate_size);

@@ -117,6 +117,7 @@ static inline float bench_expected(const char *op, int me, int ranks, size_t cou
   const size_t block = count / (size_t)ranks;
   const float sum = (float)(ranks * (ranks + 1) / 2);
   if (strcmp(op, "all_reduce") == 0) return sum + (float)ranks * (float)(i % 7);
+  if (strcmp(op, "reduce") == 0) return me == 0 ? sum + (float)ranks * (float)(i % 7) : -1;
   if (strcmp(op, "broadcast") == 0) return me == 0 ? -1 : bench_input(0, i);
   if (strcmp(op, "all_gather") == 0) return bench_input((int)(i / block), i % block);
   if (strcmp(op, "alltoall") == 0) return bench_input((int)(i / block), (size_t)me * block + i % block);

@@ -61,8 +61,7 @@ public:
     for (int b = -1; b < blocks; b++) { // the first warms up
       double ns[kWays];
       for (int way = 0; way < kWays; way++) {
-        ns[way] = block(way);
-        if (ns[way] < 0) return false;
+        if (!block(way, &ns[way])) return false;
       }
       for (int way = 0; way < kWays && b >= 0; way++) took[way].push_back(ns[way]), more[way].push_back(ns[way] - ns[0]);
     }
@@ -77,23 +76,24 @@ private:
     return v[v.size() / 2];
   }
 
-  // The slower rank's time of an operation; -1 after an error.
-  double block(int way) {
-    double work = 0;
-    if (way == 1) {
-      const double start = now_ns();
-      for (int i = 0; i < kOperations; i++) other_work();
-      work = now_ns() - start;
-    }
+  // The slower rank's time of one of kOperations, which begin together.
+  template <class Fn> double slower(Fn fn) {
     meet(shared_, &round_);
     const double start = now_ns();
+    for (int i = 0; i < kOperations; i++) fn(i);
+    shared_->ns[rank_] = (now_ns() - start) / kOperations;
+    meet(shared_, &round_);
+    const double most = std::max(shared_->ns[0], shared_->ns[1]);
+    meet(shared_, &round_);
+    return most;
+  }
+
+  // Without the other work, of which the slower rank's counts, for the other one waits for it.
+  bool block(int way, double *ns) {
+    const double work = way == 1 ? slower([](int) { other_work(); }) : 0;
     bool good = true;
-    for (int i = 0; i < kOperations && good; i++) good = operation(way, i);
-    shared_->ns[rank_] = (now_ns() - start - work) / kOperations;
-    meet(shared_, &round_);
-    const double slower = std::max(shared_->ns[0], shared_->ns[1]);
-    meet(shared_, &round_);
-    return good && out_[0] == 2.0f ? slower : -1;
+    *ns = slower([&](int i) { good = good && operation(way, i); }) - work;
+    return good && out_[0] == 2.0f;
   }
 
   bool operation(int way, int number) {

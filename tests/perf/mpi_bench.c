@@ -12,6 +12,10 @@ static int broadcast(void *ctx, const float *in, float *out, size_t count) {
   (void)ctx;
   return MPI_Bcast(rank == 0 ? (void *)in : out, (int)count, MPI_FLOAT, 0, MPI_COMM_WORLD);
 }
+static int reduce(void *ctx, const float *in, float *out, size_t count) {
+  (void)ctx;
+  return MPI_Reduce(in, out, (int)count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+}
 static int all_gather(void *ctx, const float *in, float *out, size_t count) {
   (void)ctx;
   return MPI_Allgather(in, (int)count / ranks, MPI_FLOAT, out, (int)count / ranks, MPI_FLOAT, MPI_COMM_WORLD);
@@ -32,11 +36,8 @@ int main(int argc, char **argv) {
   const struct {
     const char *name;
     bench_op op;
-  } ops[] = {{"all_reduce", all_reduce},
-             {"broadcast", broadcast},
-             {"all_gather", all_gather},
-             {"reduce_scatter", reduce_scatter},
-             {"alltoall", alltoall}};
+  } ops[] = {{"all_reduce", all_reduce}, {"broadcast", broadcast},           {"reduce", reduce},
+             {"all_gather", all_gather}, {"reduce_scatter", reduce_scatter}, {"alltoall", alltoall}};
   bench_op op = NULL;
   for (size_t i = 0; argc == 6 && i < sizeof ops / sizeof *ops; ++i)
     if (strcmp(argv[2], ops[i].name) == 0) op = ops[i].op;

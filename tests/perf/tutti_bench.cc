@@ -23,6 +23,9 @@ int broadcast(void *ctx, const float *in, float *out, size_t n) {
     return tuttiBcast(r.rank == 0 ? const_cast<float *>(in) : out, n, tuttiFloat32, 0, r.comm, nullptr);
   });
 }
+int reduce(void *ctx, const float *in, float *out, size_t n) {
+  return blocking(ctx, [=](const Run &r) { return tuttiReduce(in, out, n, tuttiFloat32, tuttiSum, 0, r.comm, nullptr); });
+}
 int all_gather(void *ctx, const float *in, float *out, size_t n) {
   return blocking(ctx, [=](const Run &r) { return tuttiAllGather(in, out, n / r.ranks, tuttiFloat32, r.comm, nullptr); });
 }
@@ -46,11 +49,8 @@ bench_op op_named(const char *name) {
   const struct {
     const char *name;
     bench_op op;
-  } ops[] = {{"all_reduce", all_reduce},
-             {"broadcast", broadcast},
-             {"all_gather", all_gather},
-             {"reduce_scatter", reduce_scatter},
-             {"alltoall", alltoall}};
+  } ops[] = {{"all_reduce", all_reduce}, {"broadcast", broadcast},           {"reduce", reduce},
+             {"all_gather", all_gather}, {"reduce_scatter", reduce_scatter}, {"alltoall", alltoall}};
   for (const auto &o : ops)
     if (strcmp(o.name, name) == 0) return o.op;
   return nullptr;

@@ -76,10 +76,12 @@ struct AllReduce { // direct, ready to run
   std::shared_ptr<const Plan> plan;
   const Bound *bound = nullptr;
   uint64_t count;
-  AllReduce(Engine &e, int rank, int n, uint64_t floats, uint32_t slot)
+  AllReduce(Engine &e, int rank, int n, uint64_t floats, uint32_t slot, uint32_t flags = 0)
       : plan(plan_of("direct", PlanRequest::simple(TUTTI_COLL_ALL_REDUCE, rank, n, -1, 1, floats * 4 > slot ? kMany : 0u))),
         count(floats) {
-    const auto b = e.bind(plan, pull_selection(slot), TUTTI_DT_FLOAT32, TUTTI_RED_SUM);
+    Selection sel = pull_selection(slot);
+    sel.flags = flags;
+    const auto b = e.bind(plan, sel, TUTTI_DT_FLOAT32, TUTTI_RED_SUM);
     if (b.ok()) bound = *b;
   }
   OpArgs args(const void *in, void *out, uint64_t number) const {
@@ -188,6 +190,25 @@ TEST_CASE("memory of tuttiMemAlloc is lent and read by pointer where nothing els
         return lent(*op.bound) == before ? 0 : 8;
       },
       config, {}, {}, support::forbid_reading_processes));
+}
+
+TEST_CASE("a way for shared memory only stages private memory, though it could be read") {
+  CHECK(forked(2, [](int rank, Engine &e) {
+    constexpr uint64_t count = 100'000;
+    for (const uint32_t flags : {uint32_t(TUTTI_CAND_SHARED_ONLY), TUTTI_CAND_SHARED_ONLY | uint32_t(TUTTI_CAND_NONTEMPORAL)}) {
+      const AllReduce op(e, rank, 2, count, 16 << 10, flags);
+      if (!op.bound) return 1;
+      for (const bool shared : {false, true, false}) {
+        Memory in(count, shared), out(count, shared);
+        in.fill(rank);
+        const uint64_t before = lent(*op.bound);
+        for (uint64_t k = 0; k < 2; k++) // nobody frees before both have looked
+          if (!e.run(op.bound, op.args(in.at, out.at, e.enqueued() + 1)).ok() || !out.sum_of(2)) return 2;
+        if ((lent(*op.bound) != before) != shared) return 3;
+      }
+    }
+    return 0;
+  }));
 }
 
 TEST_CASE("a lender that frees its buffer too early, or dies, is named by who reads it") {

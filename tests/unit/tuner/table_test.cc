@@ -55,5 +55,19 @@ TEST_CASE("a bad rule is refused with its line, the value and what is allowed") 
 TEST_CASE("a ninth column says how output is stored") {
   CHECK(parse_table("*, *, *, *, ring, 1, 8K, 4, nt\n", "t.csv").at(0).flags == TUTTI_CAND_NONTEMPORAL);
   CHECK(parse_table("*, *, *, *, ring, 1, 8K, 4, cached\n", "t.csv").at(0).flags == 0);
+  CHECK(parse_table("*, *, *, *, ring, 1, 8K, 4, nt+shared\n", "t.csv").at(0).flags ==
+        (TUTTI_CAND_NONTEMPORAL | TUTTI_CAND_SHARED_ONLY));
+  CHECK(refused("*, *, *, *, ring, 1, 8K, 4, nt+").find("\"nt+\"") != std::string::npos);
   CHECK(refused("*, *, *, *, ring, 1, 8K, 4, hot").find("\"hot\"") != std::string::npos);
+}
+TEST_CASE("a rule that names protocols holds only where one of its ways is offered") {
+  const auto rules = parse_table("*, *, *, *, ring/pull direct/pull, 1, 8K, 4\n*, *, *, *, ring, 1, 8K, 4\n", "t.csv");
+  tutti_candidate offers[2]{};
+  offers[0].algo = "tree", offers[0].proto = "pull";
+  offers[1].algo = "ring", offers[1].proto = "simple";
+  CHECK_FALSE(rules[0].offered(offers, 2, sizeof offers[0]));
+  CHECK(rules[1].offered(offers, 2, sizeof offers[0]));
+  CHECK(rules[1].offered(offers, 1, sizeof offers[0])); // an order of preference, no matter what is left
+  offers[0].algo = "direct";
+  CHECK(rules[0].offered(offers, 2, sizeof offers[0]));
 }

@@ -41,7 +41,8 @@ typedef struct tutti_candidate {
 } tutti_candidate;
 enum {
   TUTTI_CAND_NONTEMPORAL = 1u << 0, /* store the user's output past the caches */
-  TUTTI_CAND_ORDER_ONLY = 1u << 1   /* cost_us is a place in an order of preference, not a time */
+  TUTTI_CAND_ORDER_ONLY = 1u << 1,  /* cost_us is a place in an order of preference, not a time */
+  TUTTI_CAND_SHARED_ONLY = 1u << 2  /* DESCRIPTOR: between processes lend shared memory only, stage what is private */
 };
 
 typedef struct tutti_tuner_v1 {

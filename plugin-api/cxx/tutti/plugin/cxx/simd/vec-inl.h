@@ -223,6 +223,23 @@ template <int kMan, uint32_t kBias, uint32_t kLargest, uint32_t kNan> struct Flo
   static constexpr int shift = 23 - kMan;
   static constexpr uint32_t rebias = (127 - kBias) << 23, smallest_normal = rebias + (1u << 23);
 
+#if TUTTI_NATIVE_F16
+  // e5m2 is the upper byte of a half. e4m3 has the fields of one whose exponent is less by 8: the sign, extended, fills what is
+  // above them, and is cut down to its place; NaN comes out as 480.
+  static HWY_INLINE hn::Vec<C> widen(hn::Vec<S> v) {
+    const C f;
+    const hn::Rebind<hwy::float16_t, C> h;
+    const hn::Rebind<int16_t, C> w;
+    if constexpr (kMan == 2) {
+      return hn::PromoteTo(f, hn::BitCast(h, hn::ShiftLeft<8>(hn::PromoteTo(hn::Rebind<uint16_t, C>(), v))));
+    } else {
+      const auto wide = hn::ShiftLeft<7>(hn::PromoteTo(w, hn::BitCast(hn::Rebind<int8_t, C>(), v)));
+      const auto half = hn::And(wide, hn::Set(w, static_cast<int16_t>(0xbf80)));
+      const auto value = hn::Mul(hn::PromoteTo(f, hn::BitCast(h, half)), hn::Set(f, 256.0f));
+      return hn::IfThenElse(hn::Gt(hn::Abs(value), hn::Set(f, 448.0f)), hn::NaN(f), value);
+    }
+  }
+#else
   // Exponent and fraction moved into place. Without an exponent the fraction counts multiples of the smallest subnormal: read
   // behind the smallest normal's hidden bit, which is then taken off. No float here is subnormal, for those are slow.
   static HWY_INLINE hn::Vec<C> widen(hn::Vec<S> v) {
@@ -237,6 +254,7 @@ template <int kMan, uint32_t kBias, uint32_t kLargest, uint32_t kNan> struct Flo
     out = hn::IfThenElse(hn::Gt(mag, hn::Set(u, kLargest)), hn::Or(normal, hn::Set(u, 0x7f800000u)), out);
     return hn::BitCast(f, hn::Or(out, hn::ShiftLeft<24>(hn::Xor(bits, mag))));
   }
+#endif
 
   static HWY_INLINE hn::Vec<S> narrow(hn::Vec<C> v) {
     const U u;
@@ -244,13 +262,12 @@ template <int kMan, uint32_t kBias, uint32_t kLargest, uint32_t kNan> struct Flo
     const auto bits = hn::BitCast(u, v);
     const auto all = hn::And(bits, hn::Set(u, 0x7fffffffu));
     const auto mag = hn::Min(all, hn::Set(u, (kLargest << shift) + rebias));
-    // Just below one half unit plus the odd bit: ties go to even.
-    const auto odd = hn::And(hn::ShiftRight<shift>(mag), hn::Set(u, 1));
-    const auto normal = hn::ShiftRight<shift>(hn::Add(hn::Add(mag, hn::Set(u, (1u << (shift - 1)) - 1 - rebias)), odd));
-    // Below the smallest normal the addition of a number whose unit is the smallest subnormal rounds to multiples of that.
-    const auto unit = hn::BitCast(f, hn::Set(u, smallest_normal + (static_cast<uint32_t>(shift) << 23)));
-    const auto tiny = hn::Sub(hn::BitCast(u, hn::Add(hn::BitCast(f, mag), unit)), hn::BitCast(u, unit));
-    auto out = hn::IfThenElse(hn::Gt(hn::Set(u, smallest_normal), mag), tiny, normal);
+    // Added to a power of two whose unit is that of the result, mag is rounded to it, ties to even. What is left of the sum is
+    // the fraction with its hidden bit, which counts as one in the exponent; below the smallest normal there is neither.
+    const auto exponent = hn::Max(hn::And(mag, hn::Set(u, 0x7f800000u)), hn::Set(u, smallest_normal));
+    const auto unit = hn::Add(exponent, hn::Set(u, static_cast<uint32_t>(shift) << 23));
+    const auto fraction = hn::Sub(hn::BitCast(u, hn::Add(hn::BitCast(f, mag), hn::BitCast(f, unit))), unit);
+    auto out = hn::Add(hn::ShiftRight<shift>(hn::Sub(exponent, hn::Set(u, smallest_normal))), fraction);
     out = hn::Or(out, hn::And(hn::ShiftRight<24>(bits), hn::Set(u, 0x80)));
     out = hn::IfThenElse(hn::Gt(all, hn::Set(u, 0x7f800000u)), hn::Set(u, kNan), out);
     return hn::DemoteTo(S(), hn::BitCast(hn::RebindToSigned<U>(), out));
