@@ -141,16 +141,26 @@ std::vector<Rule> parse_table(std::string_view text, const std::string &source) 
 // Slots: what a message of the size class fills, so that small jobs stay small (8 ranks with messages up to 64 KiB: under
 // 64 MiB together). Deep where slots are short: a credit is then read once in many messages, and slot lines have left the
 // reader's L2 before they are written again. Direct algorithms own n-1 links per rank, so their slots shrink as n grows. Two
-// ranks always run direct: it has half the rounds of a ring of two and the same bytes.
+// ranks always run direct: it has half the rounds of a ring of two and the same bytes. Long messages of theirs are pulled where
+// memory can be read by pointer, and staged in the same slots, which costs what "simple" does, where it cannot; only alltoall
+// above 2 MiB gains from having the kernel read.
 std::string_view built_in_table() {
   return R"(# coll, max_bytes, max_ranks, links, ways, channels, slot, depth
 # two ranks
 all_reduce|barrier,                                        1K, 2, *,         direct ring, 1,   1K, 64
 all_reduce|reduce_scatter|all_gather|barrier,              8K, 2, *,         direct ring, 1,   8K, 64
 broadcast|reduce,                                          8K, 2, local|shm, direct ring, 1,   8K, 64
+alltoall,                                                  8K, 2, *,         direct,      1,   8K,  8
+all_reduce|alltoall,                                       1M, 2, local,     direct/pull, 1, 256K,  4
+all_reduce|all_gather|alltoall,                             *, 2, local,     direct/pull, 1,   1M,  4, nt
 all_reduce|reduce_scatter|all_gather,                      1M, 2, local|shm, direct ring, 1,  32K, 32
-all_reduce|reduce_scatter|all_gather,                      8M, 2, local|shm, direct ring, 1, 128K,  4
-all_reduce|reduce_scatter|all_gather,                       *, 2, local|shm, direct ring, 1,  64K,  8, nt
+all_reduce|reduce_scatter,                                 8M, 2, local|shm, direct/pull direct ring, 1, 128K, 4, cached+shared
+all_reduce|reduce_scatter,                                  *, 2, local|shm, direct/pull direct ring, 1,  64K, 8, nt+shared
+all_gather,                                                8M, 2, local|shm, direct ring, 1, 128K,  4
+all_gather,                                                 *, 2, local|shm, direct ring, 1,  64K,  8, nt
+alltoall,                                                  1M, 2, shm,       direct,      1,  16K, 16
+alltoall,                                                  2M, 2, shm,       direct,      1, 128K,  4
+alltoall,                                                   *, 2, shm,       direct/pull, 1,   8M,  2, nt
 all_reduce|reduce_scatter|all_gather,                    128K, 2, net,       direct ring, 1, 128K,  4
 all_reduce|reduce_scatter|all_gather,                       *, 2, net,       direct ring, 1, 256K,  4
 # up to four: few links, so one exchange with everybody is best for every size; from one root only while copies are short
