@@ -21,11 +21,6 @@ double seconds_since(SteadyClock::time_point t) {
 
 } // namespace
 
-double Overlap::hidden_percent() const {
-  const double shorter = std::min(comm, compute);
-  return shorter > 0 ? 100 * std::clamp((comm + compute - both) / shorter, 0.0, 1.0) : 0;
-}
-
 Compute::Compute() : values_(kValues, 1.0f) {}
 
 void Compute::round() {

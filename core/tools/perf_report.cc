@@ -137,6 +137,11 @@ void write_progress(int fd, const std::string &text) {
 
 } // namespace
 
+double Overlap::hidden_percent() const {
+  const double shorter = std::min(comm, compute);
+  return shorter > 0 ? 100 * std::clamp((comm + compute - both) / shorter, 0.0, 1.0) : 0;
+}
+
 Stats stats_of(std::vector<double> v) {
   Stats s;
   if (v.empty()) return s;

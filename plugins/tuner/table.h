@@ -9,9 +9,8 @@
 //   channels   1..64
 //   slot       payload of a slot; same units as max_bytes
 //   depth      slots per link, a power of two >= 2
-//   stores     may be left out: cached (the default), or nt: the user's output goes past the caches; with +shared behind it,
-//   pull
-//              between processes reads memory of tuttiMemAlloc only, the rest is staged
+//   stores     may be left out: cached (the default), or nt: the user's output goes past the caches. With +shared behind it,
+//              pull between processes reads memory of tuttiMemAlloc only and stages the rest
 // The first rule that fits wins; a query that none fits keeps the core's proposals. A rule that names a protocol fits only
 // where one of its ways can be had: "direct/pull" is passed over where memory cannot be read.
 #pragma once
