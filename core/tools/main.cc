@@ -80,15 +80,18 @@ int dispatch(int argc, char **argv) {
 } // namespace tutti::tools
 
 int main(int argc, char **argv) {
+  int rc = tutti::tools::kFailed;
   try {
-    const int rc = tutti::tools::dispatch(argc, argv);
-    errno = 0;
-    if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return rc;
-    tutti::tools::print_error(
-        fmt::format("the output could not be written{}{}", errno ? ": " : "", errno ? std::strerror(errno) : ""));
-    return rc ? rc : tutti::tools::kFailed;
-  } catch (const std::exception &e) { // out of memory, a closed stdout
-    tutti::tools::print_error(e.what());
-    return tutti::tools::kFailed;
+    rc = tutti::tools::dispatch(argc, argv);
+  } catch (const std::exception &e) { // out of memory, or a stdout that takes no more
+    if (!std::ferror(stdout)) {
+      tutti::tools::print_error(e.what());
+      return rc;
+    }
   }
+  errno = 0;
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return rc;
+  tutti::tools::print_error(
+      fmt::format("the output could not be written{}{}", errno ? ": " : "", errno ? std::strerror(errno) : ""));
+  return rc ? rc : tutti::tools::kFailed;
 }

@@ -136,8 +136,7 @@ void add_options(CLI::App &app, Args &a, Texts &t, GpuOnly &g) {
   app.add_flag("--explain", a.explain,
                "Below each row: algorithm/protocol, channels, slots, link, percentiles of a loop of its own");
   app.add_flag("--overlap", a.overlap,
-               "Adds o_comm o_comp o_both hidden: the operation alone, a computation of about that time alone, both at once "
-               "(out of place, medians of the slowest rank), and how many percent of the shorter one the other one hid");
+               "Adds the operation alone, a computation alone, both at once, and % hidden (docs/overlap.md)");
   app.add_option("--progress-fd", a.progress_fd)->group(""); // for the built-in launch only: not in the help
   app.add_option("-G,--cudagraph", g.graph, "Only 0: host operations cannot be captured")->capture_default_str();
   app.add_option("-x,--cta_policy", g.cta_policy, "Accepted, without effect on hosts")
