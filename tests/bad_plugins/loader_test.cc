@@ -53,7 +53,7 @@ TEST_CASE("each broken rule is named in the reason") {
       {"no_table", "P-TABLE-01"},     {"name", "P-ENTRY-06"},          {"id_twice", "P-ENTRY-09"},
       {"id_malformed", "P-ENTRY-09"}, {"old_draft", "P-ENTRY-10"},     {"option_twice", "P-OPT-09"},
       {"refuse", "P-OPEN-01"},        {"proto_byte", "P-PROTO-02"},    {"proto_cut", "P-PROTO-02"},
-      {"proto_store", "P-PROTO-02"},   {"proto_lent", "P-PROTO-02"}};
+      {"proto_store", "P-PROTO-02"},  {"proto_lent", "P-PROTO-02"}};
   for (const auto &[name, rule] : expected) {
     const std::string text = reason(name), which = name; // clang 14: INFO cannot capture a binding
     INFO(which, ": ", text);

@@ -46,7 +46,8 @@ public:
     boot::Dialer::Job job;
     job.targets = std::move(targets);
     job.deadline = Clock::now() + 10s;
-    on_service([&] { dialer_ = boot::Dialer::start(boot::Service::get(), std::move(job), [](const Result<boot::Conn::Ptr> &) {}); });
+    on_service(
+        [&] { dialer_ = boot::Dialer::start(boot::Service::get(), std::move(job), [](const Result<boot::Conn::Ptr> &) {}); });
   }
   ~Dialing() {
     on_service([&] {
