@@ -13,7 +13,6 @@ using namespace tutti::test;
 
 namespace {
 
-constexpr const char *kLineProtocols[] = {"ll", "ll8", "ll128"};
 constexpr const char *kProtocols[] = {"ll", "ll8", "ll128", "pull"}; // beside simple
 constexpr uint32_t kMany = TUTTI_REQ_MANY_SLICES;
 
