@@ -45,6 +45,7 @@ void reduce_shared(Rank &r) {
 
 TEST_CASE("pull by name is refused on all ranks when one cannot read its peers, with that rank and the reason") {
   CHECK(run_processes(3, {.env = {"TUTTI_PROTO=pull"}, .init = false}, [](Rank &r, const tuttiUniqueId &id) {
+          let_siblings_read(); // rank 1 is the only one that cannot
           if (r.rank == 1) forbid_reading_processes();
           EXPECT(r, tuttiCommInitRank(&r.comm, r.n, id, r.rank) == tuttiInvalidUsage);
           says(r, tuttiGetLastError(nullptr),
@@ -69,7 +70,10 @@ TEST_CASE("memory of tuttiMemAlloc is pulled where nothing else may be read") {
                         says(r, explained(r, kCount), {"\"proto\":\"pull\""});
                         for (int i = 0; i < 3; i++) reduce_shared(r);
                       }) == 0);
-  CHECK(run_processes(3, reduce_shared, {.env = {"TUTTI_PROTO=pull"}}) == 0);
+  CHECK(run_processes(3, {.env = {"TUTTI_PROTO=pull"}, .init = false}, [](Rank &r, const tuttiUniqueId &id) {
+          let_siblings_read();
+          if (EXPECT_OK(r, tuttiCommInitRank(&r.comm, r.n, id, r.rank))) reduce_shared(r);
+        }) == 0);
 }
 
 TEST_CASE("registration refuses what is no buffer, and takes memory of any kind") {

@@ -1,4 +1,4 @@
-// tests/support/forbid.h: takes a right away from this process, as a container does.
+// tests/support/forbid.h: takes a right away from this process, as a container does, or gives one to others.
 #pragma once
 #include <cerrno>
 #include <cstddef>
@@ -20,6 +20,12 @@ inline void forbid_reading_processes() { // process_vm_readv: EPERM, for good
   };
   const sock_fprog program{std::size(code), code};
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) ::_exit(77);
+}
+
+// Where Yama lets only a parent read its children, so that ranks, who are siblings, may read this one. Elsewhere it is refused
+// and not needed.
+inline void let_siblings_read() {
+  (void)::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 }
 
 } // namespace support
