@@ -1,11 +1,13 @@
 // tests/perf/bounds.cc: what the hardware allows, in the loop of bench_loop.h. bounds KIND MEET-FILE RANK SIZES RUNS TARGET-MS
+// clang-format off
 //   slot                one message of up to 64 KiB in a slot whose first line carries the flag, 64 slots deep: one exchange
 //   staged-CHUNK-DEPTH  private buffers: each rank copies its input through shared slots and adds the peer's
 //   halves-CHUNK-DEPTH  reduce-scatter and all-gather: a rank adds one half and writes the result to its output and to a slot
 //   ...-nt              the output goes past the caches
-//   mapped-CHUNK        buffers that the peer maps: a rank adds one half of both inputs and copies the other from the peer's
-//   output mapped-CHUNK-1      ... adds both inputs, all of it tcp-PIECE           one exchange of the whole vector over one
-//   loopback connection (cubic, polled), added as it comes
+//   mapped-CHUNK        buffers that the peer maps: a rank adds one half of both inputs and copies the half the peer added
+//   mapped-CHUNK-1      ... adds both inputs, all of it
+//   tcp-PIECE           one exchange of the whole vector over one loopback connection (cubic, polled), added as it comes
+// clang-format on
 #include "bench_loop.h"
 #include <algorithm>
 #include <arpa/inet.h>
