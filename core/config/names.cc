@@ -66,6 +66,17 @@ std::span<const std::string> launch_variables() {
   return *names;
 }
 
+std::span<const std::string_view> perf_variables() {
+  static constexpr std::string_view names[] = {"NCCL_TESTS_ALLTOALLV_MATRIX_FILE",
+                                               "NCCL_TESTS_ALLTOALLV_MATRIX_SCALE",
+                                               "NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY",
+                                               "NCCL_TESTS_ALLTOALLV_SPREAD",
+                                               "NCCL_TESTS_MIN_BW",
+                                               "NCCL_TESTS_SPLIT",
+                                               "NCCL_TESTS_SPLIT_MASK"};
+  return names;
+}
+
 bool is_known_nccl_name(std::string_view name) {
   static const auto *names = new std::vector<std::string_view>(words(kNcclNames));
   constexpr std::string_view prefix = "NCCL_";

@@ -135,9 +135,12 @@ Status Config::check_plugin_tables(std::span<const std::string> known_plugins) c
 std::vector<Config::ForeignName> Config::foreign_names() const {
   std::vector<ForeignName> out;
   const std::lock_guard lock(impl_->claims->mutex);
-  for (const auto &[name, value] : impl_->environment)
-    if (name.starts_with("NCCL_") && !impl_->used.contains(name) && !impl_->claims->names.contains(name))
-      out.push_back({name, is_known_nccl_name(name)});
+  const auto perf = perf_variables();
+  for (const auto &[name, value] : impl_->environment) {
+    const bool read = impl_->used.contains(name) || impl_->claims->names.contains(name) ||
+                      std::find(perf.begin(), perf.end(), name) != perf.end();
+    if (name.starts_with("NCCL_") && !read) out.push_back({name, is_known_nccl_name(name)});
+  }
   return out;
 }
 

@@ -42,6 +42,18 @@ TEST_CASE("a plugin's aliases count, its own name first") {
   CHECK(good("", env)->plugin_settings("net-socket", kOptions)->at("sockets").number == 2);
 }
 
+TEST_CASE("what tutti perf reads is not foreign, and what only looks like it is") {
+  Env env;
+  for (const char *name : {"SPLIT", "SPLIT_MASK", "MIN_BW", "ALLTOALLV_SPREAD", "ALLTOALLV_MATRIX_FILE",
+                           "ALLTOALLV_MATRIX_SCALE", "ALLTOALLV_PRINT_SUMMARY"})
+    env[std::string("NCCL_TESTS_") + name] = "1";
+  CHECK(good("", env)->foreign_names().empty());
+  env["NCCL_TESTS_SPREAD"] = "1";
+  const auto foreign = good("", env)->foreign_names();
+  REQUIRE(foreign.size() == 1);
+  CHECK(foreign[0].name == "NCCL_TESTS_SPREAD");
+}
+
 TEST_CASE("an unknown key of a plugin's table is refused with the nearest") {
   CHECK(settings_error(*good("[plugin.net-socket]\n\nsocket = 4\n")) ==
         "t.toml:3: [plugin.net-socket] unknown key \"socket\"; did you mean \"sockets\"? valid keys: sockets, buffer, mode, "
