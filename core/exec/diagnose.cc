@@ -36,8 +36,9 @@ size_t EngineImpl::waiting_for(std::span<WaitFor> out) {
       if (!ring_can_send(*s.send[i].ring)) add(s.send[i].peer, false, lane.slice);
   }
   const auto last = slices_ ? static_cast<uint32_t>(slices_ - 1) : 0;
-  for (const Ring *r : active_->lending) // has still to read this rank's memory
-    if (draining_ && r->cold->described > r->credit) add(r->cold->peer, false, last);
+  for (const Ring *r : active_->lending) // has still to read this rank's memory; not by what was known of it some time ago
+    if (draining_ && r->cold->described > r->credit && r->cold->described > load_acquire(r->credit_line))
+      add(r->cold->peer, false, last);
   return n;
 }
 

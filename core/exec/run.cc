@@ -217,12 +217,14 @@ EngineImpl::Drive EngineImpl::run_plan(Bound &b, uint32_t polls) {
   return b.multi || b.step_major ? run_lanes(b, polls) : run_single(b, polls);
 }
 
-// The peers have read what they read in this rank's memory.
+// The peers have read what they read in this rank's memory. All of them are looked at, so that no credit is older than this.
 bool EngineImpl::loans_ended(const Bound &b) {
-  return std::all_of(b.lending.begin(), b.lending.end(), [](Ring *r) {
+  bool all = true;
+  for (Ring *r : b.lending) {
     if (r->cold->described > r->credit) r->credit = load_acquire(r->credit_line);
-    return r->cold->described <= r->credit;
-  });
+    all &= r->cold->described <= r->credit;
+  }
+  return all;
 }
 
 // Links in memory only.

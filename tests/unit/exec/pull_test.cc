@@ -251,6 +251,27 @@ TEST_CASE("a lender that frees its buffer too early, or dies, is named by who re
   }
 }
 
+TEST_CASE("a rank that has read a broadcast is not blamed while its root waits for another one") {
+  constexpr uint64_t count = 4096;
+  Threads world(3, config_with({{"TUTTI_TIMEOUT", "20s"}}));
+  Status status[3];
+  world.run([&](int r) {
+    const auto plan = plan_of("direct", PlanRequest::simple(TUTTI_COLL_BROADCAST, r, 3, 0));
+    const auto bound = world.engine(r).bind(plan, pull_selection(count * sizeof(float)), TUTTI_DT_FLOAT32, TUTTI_RED_SUM);
+    if (!bound.ok()) return void(status[r] = bound.status());
+    std::vector<float> in(count, 1), out(count);
+    // Rank 1 calls when the root has asked rank 2 more than once what it knows of the call.
+    for (const auto late = Deadline::in(std::chrono::milliseconds(r == 1 ? 700 : 0)); !late.expired();)
+      std::this_thread::yield();
+    status[r] = world.engine(r).run(*bound, args_of(*plan, in.data(), out.data(), count, TUTTI_DT_FLOAT32, 0, 1));
+    if (r == 0) CHECK(lent(**bound) > 0);
+  });
+  for (const Status &s : status) {
+    if (!s.ok()) MESSAGE(s.error().line());
+    CHECK(s.ok());
+  }
+}
+
 TEST_CASE("after an error a lender's memory is not read any more, so it may be unmapped") {
   Threads world(2, config_with({{"TUTTI_PROGRESS_THREAD", "0"}}));
   const AllReduce lender(world.engine(1), 1, 2, 1000, 4096), reader(world.engine(0), 0, 2, 1000, 4096);
