@@ -142,8 +142,9 @@ std::vector<Rule> parse_table(std::string_view text, const std::string &source) 
 // 64 MiB together). Deep where slots are short: a credit is then read once in many messages, and slot lines have left the
 // reader's L2 before they are written again. Direct algorithms own n-1 links per rank, so their slots shrink as n grows. Two
 // ranks always run direct: it has half the rounds of a ring of two and the same bytes. Long messages of theirs are pulled where
-// memory can be read by pointer, and staged in the same slots, which costs what "simple" does, where it cannot; only alltoall
-// above 2 MiB gains from having the kernel read.
+// memory can be read by pointer, and staged in the same slots, which costs what "simple" does, where it cannot. No rule has the
+// kernel read private memory of another process, although alltoall from 4 MiB on would gain: what a buffer lies in is known
+// only when it is sent, process_vm_readv refuses mapped devices and secret memory, and nothing could stand in for it then.
 std::string_view built_in_table() {
   return R"(# coll, max_bytes, max_ranks, links, ways, channels, slot, depth
 # two ranks
@@ -159,8 +160,7 @@ all_reduce|reduce_scatter,                                  *, 2, local|shm, dir
 all_gather,                                                8M, 2, local|shm, direct ring, 1, 128K,  4
 all_gather,                                                 *, 2, local|shm, direct ring, 1,  64K,  8, nt
 alltoall,                                                  1M, 2, shm,       direct,      1,  16K, 16
-alltoall,                                                  2M, 2, shm,       direct,      1, 128K,  4
-alltoall,                                                   *, 2, shm,       direct/pull, 1,   8M,  2, nt
+alltoall,                                                   *, 2, shm,       direct/pull direct, 1, 128K, 4, cached+shared
 all_reduce|reduce_scatter|all_gather,                    128K, 2, net,       direct ring, 1, 128K,  4
 all_reduce|reduce_scatter|all_gather,                       *, 2, net,       direct ring, 1, 256K,  4
 # up to four: few links, so one exchange with everybody is best for every size; from one root only while copies are short

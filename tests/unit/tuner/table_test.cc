@@ -33,6 +33,12 @@ TEST_CASE("the built-in table answers every query with sane slots") {
           CHECK_MESSAGE((answered || c == TUTTI_COLL_BARRIER || c == TUTTI_COLL_SEND_RECV), c);
         }
 }
+TEST_CASE("the built-in table has no private memory of other processes read: not all memory can be") {
+  for (const Rule &r : parse_table(built_in_table(), "built-in")) {
+    const bool pulls = std::any_of(r.ways.begin(), r.ways.end(), [](const Way &w) { return w.proto == "pull"; });
+    if (pulls && (r.links & ~(1u << TUTTI_LINK_CLASS_LOCAL))) CHECK((r.flags & TUTTI_CAND_SHARED_ONLY));
+  }
+}
 TEST_CASE("comments and blank lines are skipped, units are powers of 1024") {
   const auto rules = parse_table("# nothing\n\n all_reduce|reduce, 64K, *, shm, ring/simple direct, 2, 1M, 4 # why\n", "t.csv");
   REQUIRE(rules.size() == 1);
