@@ -194,33 +194,30 @@ const FixedOrder &Selector::own_order(const Iface<tutti_algo_v1> &algo, uint32_t
   return it->second;
 }
 
+std::string Selector::against(const Iface<tutti_algo_v1> &algo, uint32_t row) const {
+  const tutti_coll coll = coll_of_row(row);
+  if (list_holds(row) && !algos_.allows(coll, algo.table->name)) return "excluded by " + algos_.describe(coll);
+  if (const std::string &reason = support(algo, row).reason; !reason.empty()) return reason;
+  if (fixes_order(row) && !own_order(algo, row).reason.empty())
+    return fmt::format("{}: {}", describe_determinism(*in_.config), own_order(algo, row).reason);
+  return "";
+}
+
 // All ways, with what is against them but for the tuner's opinion and another way's order.
 std::vector<Rated> Selector::list(uint32_t row) const {
   const tutti_coll coll = coll_of_row(row);
-  const bool holds = list_holds(row);
   std::vector<Rated> ways;
   auto protos = in_.registry->all<tutti_proto_v1>(TUTTI_PROTO);
   // Of equal ways the first runs, so those for every size come first.
   std::stable_sort(protos.begin(), protos.end(),
                    [](const auto &a, const auto &b) { return a.table->signal < b.table->signal; });
   for (const auto &algo : in_.registry->all<tutti_algo_v1>(TUTTI_ALGO)) {
-    std::string reason;
-    if (holds && !algos_.allows(coll, algo.table->name))
-      reason = "excluded by " + algos_.describe(coll);
-    else
-      reason = support(algo, row).reason;
-    if (reason.empty() && fixes_order(row) && !own_order(algo, row).reason.empty())
-      reason = fmt::format("{}: {}", describe_determinism(*in_.config), own_order(algo, row).reason);
+    const std::string reason = against(algo, row);
     for (const auto &proto : protos) {
-      Rated w{.algo = algo,
-              .proto = proto,
-              .cost_us = 0,
-              .channels = 1,
-              .slot_bytes = 32 << 10,
-              .depth = 8,
-              .flags = 0,
-              .timed = false,
-              .reason = reason};
+      Rated w;
+      w.algo = algo;
+      w.proto = proto;
+      w.reason = reason;
       if (reason.empty() && !protos_.allows(coll, proto.table->name)) w.reason = "excluded by " + protos_.describe(coll);
       if (w.reason.empty() && proto.table->signal == TUTTI_SIGNAL_DESCRIPTOR) w.reason = in_.no_pull;
       if (w.reason.empty() && proto.table->signal == TUTTI_SIGNAL_DESCRIPTOR && mode_ == Determinism::run && adds(row) &&
@@ -232,28 +229,43 @@ std::vector<Rated> Selector::list(uint32_t row) const {
   return ways;
 }
 
-// The order whose ways the tuner likes best, by the sum of its places over the size classes. It is asked as if all ranks shared
-// one host: neither hosts nor cores decide about bits.
+// The order that the tuner likes best, by the sum of its places among the orders over the size classes. Neither hosts, cores
+// nor protocols decide about bits: the tuner is asked as if all ranks shared one host and every protocol could be had but those
+// of descriptors, which each run may find usable or not; an order's place is that of its best way.
 const Selector::RowOrder &Selector::row_order(uint32_t row) const {
   const auto [it, fresh] = row_orders_.try_emplace(row);
   if (!fresh) return it->second;
-  std::vector<Rated> usable = list(row);
-  std::erase_if(usable, [](const Rated &w) { return !w.reason.empty(); });
+  std::vector<Iface<tutti_algo_v1>> algos = in_.registry->all<tutti_algo_v1>(TUTTI_ALGO);
+  std::erase_if(algos, [&](const auto &algo) { return !against(algo, row).empty(); });
+  std::vector<Rated> proposals;
   std::map<uint64_t, size_t> places; // by order
-  for (const Rated &w : usable) places[own_order(w.algo, row).id] = 0;
-  for (uint32_t b = kFirstCommon; b <= kLastCommon; b++) {
-    std::vector<Rated> ways = usable;
-    if (in_.tuner) ask_tuner(query_of(row, uint64_t(1) << b, Ask::anywhere), ways);
-    std::erase_if(ways, [](const Rated &w) { return !w.reason.empty(); });
-    std::stable_sort(ways.begin(), ways.end(), [](const Rated &a, const Rated &c) { return a.cost_us < c.cost_us; });
-    for (auto &[id, sum] : places)
-      sum += static_cast<size_t>(std::find_if(ways.begin(), ways.end(),
-                                              [&, order = id](const Rated &w) { return own_order(w.algo, row).id == order; }) -
-                                 ways.begin());
+  for (const auto &algo : algos) {
+    places[own_order(algo, row).id] = 0;
+    for (const auto &proto : in_.registry->all<tutti_proto_v1>(TUTTI_PROTO)) {
+      if (proto.table->signal == TUTTI_SIGNAL_DESCRIPTOR) continue;
+      Rated &w = proposals.emplace_back();
+      w.algo = algo;
+      w.proto = proto;
+    }
   }
-  for (const Rated &w : usable) { // of equals the first, in the order of the algorithms
-    const uint64_t id = own_order(w.algo, row).id;
-    if (!it->second.id || places[id] < places[*it->second.id]) it->second = {id, w.algo.table->name};
+  for (uint32_t b = kFirstCommon; b <= kLastCommon && in_.tuner && !proposals.empty(); b++) {
+    std::vector<Rated> ways = proposals;
+    ask_tuner(query_of(row, uint64_t(1) << b, Ask::anywhere), ways);
+    std::map<uint64_t, double> cost; // of each order that is not forbidden
+    for (const Rated &w : ways) {
+      if (!w.reason.empty()) continue;
+      const auto [best, first] = cost.try_emplace(own_order(w.algo, row).id, w.cost_us);
+      if (!first) best->second = std::min(best->second, w.cost_us);
+    }
+    for (auto &[id, sum] : places) {
+      const auto own = cost.find(id);
+      sum += static_cast<size_t>(std::count_if(
+          cost.begin(), cost.end(), [&](const auto &other) { return own == cost.end() || other.second < own->second; }));
+    }
+  }
+  for (const auto &algo : algos) { // of equals the first, in the order of the algorithms
+    const uint64_t id = own_order(algo, row).id;
+    if (!it->second.id || places[id] < places[*it->second.id]) it->second = {id, algo.table->name};
   }
   return it->second;
 }

@@ -54,9 +54,9 @@ struct Rated {
   Iface<tutti_algo_v1> algo;
   Iface<tutti_proto_v1> proto;
   double cost_us = 0;
-  uint32_t channels = 1, slot_bytes = 0, depth = 0, flags = 0;
-  bool timed = false; // cost_us is a time, not a place in an order
-  std::string reason; // why it cannot be used; "" = it can
+  uint32_t channels = 1, slot_bytes = 32 << 10, depth = 8, flags = 0; // what the tuner is proposed
+  bool timed = false;                                                 // cost_us is a time, not a place in an order
+  std::string reason;                                                 // why it cannot be used; "" = it can
 };
 
 class Selector {
@@ -110,6 +110,7 @@ private:
   bool fixes_order(uint32_t row) const;
   const FixedOrder &own_order(const Iface<tutti_algo_v1> &algo, uint32_t row) const;
   const RowOrder &row_order(uint32_t row) const;
+  std::string against(const Iface<tutti_algo_v1> &algo, uint32_t row) const; // under every protocol; "" = nothing
   std::vector<Rated> list(uint32_t row) const;
   std::string refusal(uint32_t row, const std::vector<Rated> &ways) const;
 

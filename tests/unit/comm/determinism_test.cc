@@ -65,7 +65,8 @@ template <Reverse reverse> FixedOrder order(const Topology &t) {
   return fixed_order({&plugin, &table}, TUTTI_COLL_ALL_REDUCE, t, 1, 64);
 }
 
-// ---- a registry of two algorithms with different orders, a protocol and a tuner that notes what it is asked
+// ---- a registry of two algorithms with different orders, three protocols, a tuner that notes what it is asked, and one that
+// ---- looks at protocols
 
 std::vector<tutti_tune_query> asked;
 
@@ -75,12 +76,32 @@ tutti_status rate(void *, const tutti_tune_query *q, tutti_candidate *c, uint32_
   for (uint32_t i = 0; i < n; i++) c[i].cost_us = (std::strcmp(c[i].algo, "back") == 0) == (q->bytes > 1024) ? 1 : 2;
   return TUTTI_OK;
 }
+// "forth" over lines in 16 of the 28 classes that count, "back" in the others over whatever there is. Were it not orders but
+// ways that take places, "forth" would lose in each of those 12 as many places as "back" has protocols, and so lose by
+// protocols.
+tutti_status rate_protos(void *, const tutti_tune_query *q, tutti_candidate *c, uint32_t n, uint32_t) noexcept {
+  for (uint32_t i = 0; i < n; i++) {
+    const std::string_view algo = c[i].algo, proto = c[i].proto;
+    c[i].cost_us = 1000 + i;
+    if (q->bytes > 1 << 18) {
+      if (algo == "back") c[i].cost_us = 1;
+    } else if (algo == "forth" && proto == "lines") {
+      c[i].cost_us = 2;
+    } else if (algo == "back" && proto != "lines") {
+      c[i].cost_us = proto == "lent" ? 1 : 3;
+    }
+  }
+  return TUTTI_OK;
+}
 void nothing() {}
 tutti_kernel kernel(void *, tutti_form, tutti_dtype, tutti_redop, uint32_t) noexcept {
   return nothing;
 }
 constexpr tutti_tuner_v1 kTuner = {sizeof kTuner, 0, "asked", rate};
+constexpr tutti_tuner_v1 kProtoTuner = {sizeof kProtoTuner, 0, "protocols", rate_protos};
 constexpr tutti_proto_v1 kProto = {sizeof kProto, TUTTI_SIGNAL_COUNTER, "plain", 1, 1, 8, 56, kernel};
+constexpr tutti_proto_v1 kLines = {sizeof kLines, TUTTI_SIGNAL_COUNTER, "lines", 1, 1, 8, 56, kernel};
+constexpr tutti_proto_v1 kLent = {sizeof kLent, TUTTI_SIGNAL_DESCRIPTOR, "lent", 1, 1, 8, 56, kernel};
 const tutti_algo_v1 kAlgoForth = algorithm<never>("forth"), kAlgoBack = algorithm<always>("back");
 tutti_status open(const tutti_host *, void **) noexcept {
   return TUTTI_OK;
@@ -92,9 +113,14 @@ const void *forth(void *, const char *id) noexcept {
   return std::strcmp(id, TUTTI_ALGO) == 0 ? &kAlgoForth : nullptr;
 }
 const void *back(void *, const char *id) noexcept {
+  if (std::strcmp(id, TUTTI_TUNER) == 0) return &kProtoTuner;
+  if (std::strcmp(id, TUTTI_PROTO) == 0) return &kLines;
   return std::strcmp(id, TUTTI_ALGO) == 0 ? &kAlgoBack : nullptr;
 }
-constexpr const char *kForth[] = {TUTTI_TUNER, TUTTI_PROTO, TUTTI_ALGO, nullptr}, *kBack[] = {TUTTI_ALGO, nullptr};
+const void *lent(void *, const char *id) noexcept {
+  return std::strcmp(id, TUTTI_PROTO) == 0 ? &kLent : nullptr;
+}
+constexpr const char *kAll[] = {TUTTI_TUNER, TUTTI_PROTO, TUTTI_ALGO, nullptr}, *kProtoOnly[] = {TUTTI_PROTO, nullptr};
 constexpr tutti_plugin_desc desc(const char *name, const char *const *ifaces,
                                  const void *(*get)(void *, const char *) noexcept) {
   return {sizeof(tutti_plugin_desc),
@@ -111,13 +137,16 @@ constexpr tutti_plugin_desc desc(const char *name, const char *const *ifaces,
           close,
           get};
 }
-constexpr tutti_plugin_desc kForthDesc = desc("forth", kForth, forth), kBackDesc = desc("back", kBack, back);
+constexpr tutti_plugin_desc kForthDesc = desc("forth", kAll, forth), kBackDesc = desc("back", kAll, back),
+                            kLentDesc = desc("lent", kProtoOnly, lent);
 
 // Calls fn with a selector of three ranks on two hosts over a network.
-void select_with(const std::map<std::string, std::string> &env, const std::function<void(const Selector &)> &fn) {
+void select_with(const std::map<std::string, std::string> &env, const std::function<void(const Selector &)> &fn,
+                 const char *tuner = "asked", const char *no_pull = "") {
   static const bool added = [] {
     Registry::add_static(&kForthDesc);
     Registry::add_static(&kBackDesc);
+    Registry::add_static(&kLentDesc);
     return true;
   }();
   REQUIRE(added);
@@ -129,7 +158,10 @@ void select_with(const std::map<std::string, std::string> &env, const std::funct
   Selector::Input in;
   in.registry = registry->get();
   in.config = *config;
-  in.tuner = (*registry)->all<tutti_tuner_v1>(TUTTI_TUNER)[0];
+  auto named = (*registry)->named<tutti_tuner_v1>(TUTTI_TUNER, tuner);
+  REQUIRE(named.ok());
+  in.tuner = *named;
+  in.no_pull = no_pull;
   in.topology = &topology;
   in.slowest = LinkClass::net;
   auto selector = Selector::create(in);
@@ -195,10 +227,23 @@ TEST_CASE("size: one order for all sizes, found without a look at hosts; the res
       if (q.flags & TUTTI_TUNE_REPRODUCIBLE) CHECK((q.nnodes == 1 && q.max_ppn == 3 && q.min_cores == 3));
     CHECK(asked.front().flags == TUTTI_TUNE_REPRODUCIBLE);
     const auto ways = s.rate(TUTTI_COLL_ALL_REDUCE, 64);
-    REQUIRE(ways.size() == 2);
-    CHECK(ways[1].reason ==
+    REQUIRE(ways.size() == 6);
+    CHECK(ways[3].reason ==
           "deterministic = \"size\" (TUTTI_DETERMINISTIC): it combines in another order than back, which all sizes have");
     CHECK(s.promised_order(TUTTI_COLL_ALL_REDUCE).has_value());
     CHECK(!s.promised_order(TUTTI_COLL_ALL_GATHER).has_value());
   });
+}
+TEST_CASE("size: protocols do not decide about the order: not which are allowed, nor whether memory can be read") {
+  for (const std::string proto : {"", "plain", "lines", "lent", "^lent"})
+    for (const std::string no_pull : {"", "it may not be read"}) {
+      if (proto == "lent" && !no_pull.empty()) continue; // an error
+      CAPTURE(proto);
+      CAPTURE(no_pull);
+      const auto all_forth = [](const Selector &s) {
+        for (const uint64_t bytes : {8u, 1024u, 1u << 20})
+          CHECK(std::string_view(s.choose(TUTTI_COLL_ALL_REDUCE, bytes).algo.table->name) == "forth");
+      };
+      select_with({{"TUTTI_DETERMINISTIC", "size"}, {"TUTTI_PROTO", proto}}, all_forth, "protocols", no_pull.c_str());
+    }
 }
