@@ -5,6 +5,7 @@
 #include "tools/perf_rank.h"
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 
 namespace tutti::tools::perf {
@@ -44,7 +45,7 @@ void Compute::take(double seconds) {
     each = best / static_cast<double>(rounds_);
     if (best >= kTrial) break;
   }
-  rounds_ = std::max<uint64_t>(1, static_cast<uint64_t>(seconds / each + 0.5));
+  rounds_ = std::max<uint64_t>(1, static_cast<uint64_t>(std::llround(seconds / each)));
 }
 
 double Rank::median_iteration(const std::function<void()> &body) {

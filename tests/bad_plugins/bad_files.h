@@ -33,12 +33,12 @@ public:
   Scratch &operator=(const Scratch &) = delete;
   const std::string &path() const { return path_; }
   std::string write(const std::string &name, const std::string &bytes) const {
-    const std::string at = path_ + "/" + name;
+    std::string at = path_ + "/" + name;
     std::ofstream(at, std::ios::binary) << bytes;
     return at;
   }
   std::string copy(const std::string &from, const std::string &name) const {
-    const std::string at = path_ + "/" + name;
+    std::string at = path_ + "/" + name;
     fs::copy_file(from, at);
     return at;
   }

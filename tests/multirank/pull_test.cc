@@ -32,7 +32,7 @@ void reduce_shared(Rank &r) {
     EXPECT_OK(r, tuttiCommSynchronize(r.comm));
     size_t wrong = 0;
     for (size_t i = 0; i < kCount; i++)
-      wrong += to[i] != static_cast<float>(r.n * (r.n - 1) / 2 + r.n * (turn + static_cast<int>(i % 64)));
+      wrong += to[i] != 0.5F * static_cast<float>(r.n * (r.n - 1) + 2 * r.n * (turn + static_cast<int>(i % 64)));
     EXPECT(r, wrong == 0);
   }
   EXPECT_OK(r, tuttiCommDeregister(r.comm, handle));

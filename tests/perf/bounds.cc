@@ -76,7 +76,8 @@ Vec plus(Vec a, Vec b) {
   return a + b;
 }
 #endif
-constexpr size_t lanes = sizeof(Vec) / sizeof(float), step = 64; // floats; outputs are aligned by the loop
+constexpr size_t lanes = sizeof(Vec) / sizeof(float), // NOLINT(bugprone-sizeof-expression): a vector, or one float
+    step = 64;                                        // floats; outputs are aligned by the loop
 
 void copy(float *to, const float *from, size_t n) { // into a slot
   for (size_t k = 0; k < std::min(n, ahead); k += 16) fetch(to + k);

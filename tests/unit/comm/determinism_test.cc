@@ -53,7 +53,7 @@ bool with_hosts(const tutti_algo_request &q) {
   return q.node_count > 1;
 }
 
-Topology of_hosts(std::vector<uint64_t> hosts) {
+Topology of_hosts(const std::vector<uint64_t> &hosts) {
   std::vector<TopologyInput> ranks;
   for (const uint64_t h : hosts) ranks.push_back({h, CpuSet::from_words({})});
   return make_topology(ranks);

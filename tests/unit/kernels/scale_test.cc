@@ -19,6 +19,7 @@ template <class T> void check_division(tutti_dtype dtype, uint64_t divisor) {
       want = static_cast<T>(static_cast<__int128>(in) / static_cast<__int128>(divisor));
     else
       want = static_cast<T>(static_cast<long double>(in) / static_cast<long double>(divisor));
+    // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): the bits are what is compared
     bad += memcmp(&got, &want, sizeof(T)) != 0 && !(got != got && want != want);
   }
   INFO(tutti::dtype_name(dtype) << " / " << divisor);
