@@ -8,11 +8,14 @@ namespace {
 constexpr uint64_t bytes_per_call = 512 << 10;
 constexpr int calls_per_turn = 4;
 constexpr uint32_t max_expected = 8; // messages
+// What fill_expected() reads at most before what is ahead: it adds no message once it has bytes_per_call.
+constexpr uint64_t max_expected_bytes = 2 * bytes_per_call + sizeof(uint64_t);
 
 class Receiver final : public Endpoint {
 public:
   Receiver(Context &ctx, std::shared_ptr<Wire> wire, std::vector<Fd> data, uint64_t min_task)
-      : Endpoint(ctx), ahead_(ctx.settings().read_ahead), room_(ahead_.size()) {
+      : Endpoint(ctx), room_(ctx.settings().read_ahead),
+        ahead_(std::make_unique_for_overwrite<uint8_t[]>(max_expected_bytes + room_)) {
     queue_ = std::make_unique<Message[]>(max_messages);
     ctx.reserve_completions(max_calls);
     tune_connection(wire->fd.get(), ctx.settings(), ctx.stays_here(peer_address(wire->fd.get())));
@@ -111,7 +114,7 @@ private:
     if (from_ == to_)
       from_ = to_ = 0;
     else if (from_) {
-      std::memmove(ahead_.data(), &ahead_[from_], to_ - from_);
+      std::memmove(ahead_.get(), &ahead_[from_], to_ - from_);
       to_ -= std::exchange(from_, 0);
     }
     if (inside_) return fill_rest();
@@ -162,7 +165,7 @@ private:
       if (at(i).bytes > bytes_per_call) break;
     }
     if (iov[used - 1].iov_len == at(cursor_ + static_cast<uint32_t>(used) / 2 - 1).bytes) {
-      iov[used++] = {ahead_.data(), room_};
+      iov[used++] = {&ahead_[max_expected_bytes], room_}; // in front of it there is room for gather()
       want += room_;
     }
     uint64_t n = read(iov, used, want);
@@ -170,8 +173,8 @@ private:
     for (int k = 0; k + 1 < used; k += 2) {
       Message &m = at(cursor_);
       if (n < sizeof(uint64_t)) {
-        std::memcpy(ahead_.data(), iov[k].iov_base, n);
-        break;
+        std::memcpy(ahead_.get(), iov[k].iov_base, n);
+        return to_ = n, true;
       }
       if (headers[k / 2] != m.bytes) return gather(iov + k, used - k, n), true;
       n -= sizeof(uint64_t);
@@ -181,21 +184,18 @@ private:
       if (left_) return true;
       end();
     }
-    to_ = n;
+    from_ = max_expected_bytes;
+    to_ = from_ + n;
     return true;
   }
 
   // n bytes came otherwise than expected: takes them out of the places where they landed.
   void gather(const iovec *iov, int count, uint64_t n) noexcept {
-    std::vector<uint8_t> landed;
-    landed.reserve(std::max<uint64_t>(n, room_));
-    for (int k = 0; k < count && landed.size() < n; ++k) {
-      const auto *from = static_cast<const uint8_t *>(iov[k].iov_base);
-      landed.insert(landed.end(), from, from + std::min<uint64_t>(iov[k].iov_len, n - landed.size()));
+    for (int k = 0; k < count && to_ < n; ++k) {
+      const uint64_t part = std::min<uint64_t>(iov[k].iov_len, n - to_);
+      std::memmove(&ahead_[to_], iov[k].iov_base, part); // the last place is further on in ahead_
+      to_ += part;
     }
-    landed.resize(std::max<uint64_t>(n, room_));
-    ahead_ = std::move(landed);
-    to_ = n;
   }
 
   uint64_t read(iovec *iov, int count, uint64_t want) noexcept {
@@ -226,13 +226,13 @@ private:
     fail_calls(TUTTI_ERR_REMOTE, why);
   }
 
-  std::vector<uint8_t> ahead_;
-  const uint64_t room_;      // of ahead_; more only after gather()
-  size_t from_ = 0, to_ = 0; // unread part of ahead_
-  bool drained_ = false;     // the last read got less than it asked for: another would find nothing
-  bool inside_ = false;      // the message at cursor_ has begun
-  uint64_t left_ = 0;        // bytes of it still to come
-  int ended_ = 0;            // closed_by_peer or an errno, once the control socket has nothing more
+  const uint64_t room_;              // for reading ahead; gather() may leave more there
+  std::unique_ptr<uint8_t[]> ahead_; // max_expected_bytes + room_; pages that nothing uses cost nothing
+  size_t from_ = 0, to_ = 0;         // unread part of ahead_
+  bool drained_ = false;             // the last read got less than it asked for: another would find nothing
+  bool inside_ = false;              // the message at cursor_ has begun
+  uint64_t left_ = 0;                // bytes of it still to come
+  int ended_ = 0;                    // closed_by_peer or an errno, once the control socket has nothing more
 };
 
 } // namespace
