@@ -43,10 +43,6 @@ std::shared_ptr<Wire> Wires::take_accepted(const Identity &peer) {
   return nullptr;
 }
 
-void Wires::put_back(const std::shared_ptr<Wire> &wire) {
-  accepted_.insert(accepted_.begin(), wire);
-}
-
 void Wires::drop_closed() {
   std::erase_if(dialled_, [](const std::shared_ptr<Wire> &wire) {
     char byte;

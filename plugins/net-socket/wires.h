@@ -34,7 +34,6 @@ public:
   void accepted(const std::shared_ptr<Wire> &wire);               // a sender of this context may go over to it
   std::shared_ptr<Wire> take_dialled(const Identity &connection); // null: there is none
   std::shared_ptr<Wire> take_accepted(const Identity &peer);
-  void put_back(const std::shared_ptr<Wire> &wire);
   bool any_accepted() const { return !accepted_.empty(); }
   void drop_closed(); // what nobody here uses and the peer has left
 
