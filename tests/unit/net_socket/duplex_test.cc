@@ -66,22 +66,32 @@ TEST_CASE("tiny buffers and stripes do not stand in the way of a shared socket")
 }
 
 TEST_CASE("messages before and after the change of sockets keep their order") {
-  Both p;
-  std::vector<uint64_t> got;
-  uint64_t next = 0, posted = 0, in[8] = {};
-  // Now and then the queue is empty, which is when the sender may go over.
-  REQUIRE(p.drive_until([&] {
-    const tutti_net_buf out = {&next, sizeof next, nullptr, 0};
-    if (p.b.done.size() == next && p.host.net().send(p.back_tx, &out, 1, next) == TUTTI_OK) ++next;
-    while (posted < next + 4) {
-      const tutti_net_buf buf = {&in[posted % 8], 8, nullptr, 0};
-      REQUIRE(p.host.net().recv(p.back_rx, &buf, 1, nullptr, posted) == TUTTI_OK);
-      ++posted;
-    }
-    while (p.a.has(got.size())) got.push_back(in[got.size() % 8]);
-    return got.size() >= 500;
-  }));
-  for (uint64_t i = 0; i < got.size(); ++i) CHECK(got[i] <= i + 1); // the value may have grown before it was sent
+  constexpr uint64_t count = 500, large = 100; // the sender does not go over with a large one
+  std::vector<std::vector<uint8_t>> values;
+  for (uint64_t i = 0; i < count; ++i) values.push_back(pattern(i < large ? 20000 : 8, static_cast<unsigned>(i)));
+  bool moved = false; // it is chance which of the two contexts goes over
+  for (int turn = 0; turn < 40 && !moved; ++turn) {
+    Both p;
+    std::vector<std::vector<uint8_t>> in;
+    for (const auto &v : values) in.emplace_back(v.size(), uint8_t{0});
+    uint64_t next = 0, posted = 0;
+    // Now and then the queue is empty, which is when the sender may go over.
+    REQUIRE(p.drive_until([&] {
+      if (next < count && p.b.done.size() == next) {
+        if (next == large) CHECK_FALSE(p.shared());
+        const tutti_net_buf out = {values[next].data(), values[next].size(), nullptr, 0};
+        if (p.host.net().send(p.back_tx, &out, 1, next) == TUTTI_OK) ++next;
+      }
+      for (; posted < std::min(next + 4, count); ++posted) {
+        const tutti_net_buf buf = {in[posted].data(), in[posted].size(), nullptr, 0};
+        REQUIRE(p.host.net().recv(p.back_rx, &buf, 1, nullptr, posted) == TUTTI_OK);
+      }
+      return p.a.done.size() == count;
+    }));
+    CHECK(in == values);
+    moved = p.shared();
+  }
+  CHECK(moved);
 }
 
 TEST_CASE("one direction of a shared socket ends alone") {
@@ -100,6 +110,32 @@ TEST_CASE("one direction of a shared socket ends alone") {
   REQUIRE(p.drive_until([&] { return p.a.has(2) && p.b.has(3); }));
   CHECK(p.a.status(2) == TUTTI_OK);
   CHECK(got == 7);
+}
+
+TEST_CASE("a receiver leaves a shared socket without harm to the other direction, and the peer learns it from the last") {
+  Both p;
+  p.exchange_until_shared();
+  p.host.net().ep_destroy(p.rx);
+  p.rx = nullptr;
+  uint64_t value = 7, got = 0;
+  const tutti_net_buf out = {&value, 8, nullptr, 0}, in = {&got, 8, nullptr, 0};
+  REQUIRE(p.host.net().recv(p.back_rx, &in, 1, nullptr, 1) == TUTTI_OK);
+  REQUIRE(p.host.net().send(p.back_tx, &out, 1, 2) == TUTTI_OK);
+  REQUIRE(p.drive_until([&] { return p.a.has(1) && p.b.has(2); }));
+  CHECK(p.a.status(1) == TUTTI_OK);
+  CHECK(got == 7);
+  p.host.net().ep_destroy(p.back_tx);
+  p.back_tx = nullptr;
+  uint64_t cookie = 10;
+  tutti_status failure = TUTTI_OK;
+  REQUIRE(within(std::chrono::seconds(5), [&] {
+    if (failure == TUTTI_OK) failure = std::min<tutti_status>(p.send(&value, 8, cookie++), TUTTI_OK);
+    p.a.drive(), p.b.drive();
+    for (const auto &[c, list] : p.a.done)
+      if (c >= 10 && list[0].status != TUTTI_OK) failure = list[0].status;
+    return failure != TUTTI_OK;
+  }));
+  CHECK(failure == TUTTI_ERR_REMOTE);
 }
 
 TEST_CASE("a sender that goes over after the peer has left its own endpoint there still arrives") {
