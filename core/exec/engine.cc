@@ -199,12 +199,14 @@ Status EngineImpl::leave_rest() {
 
 bool EngineImpl::quiesce() {
   const Deadline patience = Deadline::in(kQuiesceTime);
+  if (!quiesced_.load(std::memory_order_acquire)) transport_->revoke(); // first: the owner may not let go in time
   while (!quiesced_.load(std::memory_order_acquire)) {
     if (own()) { // never given back
       if (active_ && active_->store_fence) store_fence();
       active_ = nullptr;
-      if (!transport_->revoke(patience))
-        log::warn(log::Subsys::coll, "another rank of this process still reads the buffers of {}", activity());
+      transport_->revoke(); // what was connected meanwhile
+      for (const int peer : transport_->still_reading(patience))
+        log::warn(log::Subsys::coll, "rank {} of this process still reads the buffers of {}", peer, activity());
       if (transport_->has_net()) transport_->net()->close();
       quiesced_.store(true, std::memory_order_release);
       return true;

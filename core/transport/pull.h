@@ -2,9 +2,11 @@
 //
 // The sender lends: from the moment that it publishes a descriptor until the reader's credit says that the message is consumed,
 // the memory must stay as it is. Two things end a loan otherwise. A sender that dies: reading its private memory then fails,
-// mapped memory stays. A sender whose operation has failed, so that its user may free or write the memory: it revokes, and a
-// reader looks before and after it reads. What it has read of a revoked loan is thrown away; the failure that it hears of ends
-// its operation. Reading in the same process must not meet unmapped memory: there the sender also waits for the reader.
+// mapped memory stays. (Should the kernel have given its pid to another process of the same user by then, that one is read; the
+// death, which ends the operation, is noticed long before pids come round.) A sender whose operation has failed, so that its
+// user may free or write the memory: it revokes, and a reader looks before and after it reads. What it has read of a revoked
+// loan is thrown away; the failure that it hears of ends its operation. Reading in the same process must not meet unmapped
+// memory: there the sender also waits for the reader.
 #pragma once
 #include "transport/ring.h"
 
@@ -48,6 +50,7 @@ inline bool end_reading(const Ring &r) {
 }
 inline void revoke_lent(const Ring &r) {
   __atomic_store_n(&pull_header(r).revoked, 1, __ATOMIC_SEQ_CST);
+  __atomic_thread_fence(__ATOMIC_SEQ_CST); // what the user then stores into the memory is seen after it
 }
 inline bool being_read(const Ring &r) {
   return __atomic_load_n(&pull_header(r).reading, __ATOMIC_SEQ_CST);

@@ -121,7 +121,13 @@ Result<UniqueFd> share(uint64_t id) {
     if (!copy) return fail_errno(errno, "sharing memory of tuttiMemAlloc");
     return copy;
   }
-  return fail(Code::invalid_usage, "memory {} of tuttiMemAlloc was freed", id);
+  return fail(Code::invalid_usage, "memory {} of tuttiMemAlloc was freed", id).sys(ENOENT);
+}
+
+bool alive(uint64_t id) {
+  All &a = all();
+  std::lock_guard lock(a.mutex);
+  return std::any_of(a.entries.begin(), a.entries.end(), [id](const auto &e) { return e.second.id == id; });
 }
 
 void listen(Listener *listener) {
@@ -152,10 +158,10 @@ PeerRegions::View PeerRegions::look(int peer, uint64_t id) {
   return seen;
 }
 
-void PeerRegions::map(int peer, uint64_t id, int fd) {
+void PeerRegions::map(int peer, uint64_t id, int fd, int err) {
   View v;
   v.state = State::refused;
-  v.err = ENOENT;
+  v.err = err ? err : EMFILE; // the kernel drops a descriptor that the receiver has no room for
   struct stat st {};
   if (fd >= 0 && ::fstat(fd, &st) == 0) {
     v.bytes = static_cast<uint64_t>(st.st_size);

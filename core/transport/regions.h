@@ -32,7 +32,8 @@ public:
 Result<void *> allocate(uint64_t bytes);
 Status release(void *at);            // invalid_argument: not from allocate()
 Region find(const void *p);          // the one that p lies in; id 0 = none
-Result<UniqueFd> share(uint64_t id); // a descriptor of its memory; an error when it is gone
+Result<UniqueFd> share(uint64_t id); // a descriptor of its memory; ENOENT when it is gone
+bool alive(uint64_t id);
 void listen(Listener *listener);
 void leave(Listener *listener); // on return it is not being called and never will be
 
@@ -55,8 +56,8 @@ public:
   };
   // The caller holds mutex(), and goes on holding it while it reads there.
   std::mutex &mutex() { return mutex_; }
-  View look(int peer, uint64_t id);        // an unknown one is `asked` from now on: ask the peer
-  void map(int peer, uint64_t id, int fd); // fd < 0: the peer has it no more, or had no descriptor to give
+  View look(int peer, uint64_t id);                     // an unknown one is `asked` from now on: ask the peer
+  void map(int peer, uint64_t id, int fd, int err = 0); // fd < 0: the peer has none to give, and why; 0 = it got lost here
   void drop(int peer, uint64_t id);
 
 private:

@@ -21,7 +21,7 @@ enum : uint32_t {
 // Followed by the net address in a grant of a net link.
 struct LinkMessage {
   uint32_t type;
-  uint32_t conn;
+  uint32_t conn; // of a region that is given without a descriptor: errno, why
   Geometry geometry;
   uint64_t id; // of the block, for ends in one process; of a region
 };
@@ -146,17 +146,28 @@ Status Transport::probe(int peer, int32_t pid, uint64_t address, uint64_t word) 
   return {};
 }
 
-bool Transport::revoke(const Deadline &patience) {
+std::vector<RingCold *> Transport::lending() const {
+  std::vector<RingCold *> out;
   std::lock_guard lock(mutex_);
   for (const auto &[key, cold] : rings_)
-    if (key.sending && key.geometry.descriptors && cold->ring.depth) revoke_lent(cold->ring);
-  bool all = true;
-  for (const auto &[key, cold] : rings_) {
-    if (!key.sending || !key.geometry.descriptors || !cold->ring.depth || cold->link_class != LinkClass::local) continue;
+    if (key.sending && key.geometry.descriptors && cold->link_class != LinkClass::net &&
+        cold->state.load(std::memory_order_acquire) == 3)
+      out.push_back(cold.get());
+  return out;
+}
+
+void Transport::revoke() {
+  for (const RingCold *cold : lending()) revoke_lent(cold->ring);
+}
+
+std::set<int> Transport::still_reading(const Deadline &patience) {
+  std::set<int> peers;
+  for (const RingCold *cold : lending()) {
+    if (cold->link_class != LinkClass::local) continue;
     while (being_read(cold->ring) && !patience.expired()) std::this_thread::yield();
-    all &= !being_read(cold->ring);
+    if (being_read(cold->ring)) peers.insert(cold->peer);
   }
-  return all;
+  return peers;
 }
 
 void Transport::ask_region(int peer, uint64_t id) {
@@ -165,15 +176,28 @@ void Transport::ask_region(int peer, uint64_t id) {
 }
 
 Status Transport::give_region(int peer, uint64_t id) {
-  const LinkMessage m{kRegionGive, 0, {}, id};
+  LinkMessage m{kRegionGive, 0, {}, id};
   const auto data = std::as_bytes(std::span(&m, 1));
   {
     std::lock_guard lock(mutex_);
     given_.insert({id, peer});
   }
   const auto shared = regions::share(id);
-  if (shared.ok() && bootstrap_.send(peer, kTag, data, shared->get()).ok()) return {};
-  return bootstrap_.send(peer, kTag, data); // freed, or no descriptor to be had: the peer does without
+  if (shared.ok() && bootstrap_.send(peer, kTag, data, shared->get()).ok()) {
+    if (regions::alive(id)) return {};
+    // Freed since: what was said of that may have come before what was just given.
+    {
+      std::lock_guard lock(mutex_);
+      given_.erase({id, peer});
+    }
+    m.type = kRegionGone;
+    (void)bootstrap_.send(peer, kTag, data); // who is gone needs no word
+    return {};
+  }
+  // Freed, or no descriptor to be had. A peer that can read this process's memory copies it; another one's operation fails.
+  const int err = shared.ok() ? 0 : shared.status().error().sys_errno;
+  m.conn = static_cast<uint32_t>(err ? err : EIO);
+  return bootstrap_.send(peer, kTag, data);
 }
 
 Status Transport::offer_region(uint64_t id) {
@@ -293,7 +317,7 @@ bool Transport::connect(RingCold &ring) {
     if (ring.link_class == LinkClass::net) return net_->connect(ring);
     ring.block = std::move(ring.offer);
     install(ring, ring.block.data());
-    ring.state.store(3, std::memory_order_relaxed);
+    ring.state.store(3, std::memory_order_release); // pairs with lending()
     return true;
   case 3:
     return true;
@@ -314,7 +338,7 @@ void Transport::on_message(Message message) {
     if (Status s = give_region(message.from, m.id); !s.ok()) report(s.error());
     return;
   case kRegionGive:
-    return peer_regions_.map(message.from, m.id, message.fd.get());
+    return peer_regions_.map(message.from, m.id, message.fd.get(), static_cast<int>(m.conn));
   case kRegionGone:
     return peer_regions_.drop(message.from, m.id);
   default:

@@ -62,9 +62,11 @@ public:
   const std::string &unreadable() const { return unreadable_; }
   bool readable(int peer) const { return readable_[static_cast<size_t>(peer)] != 0; }
   int32_t pid(int peer) const { return pids_[static_cast<size_t>(peer)]; }
-  // After the last message was sent: no peer reads this rank's memory any more, or what it reads is thrown away. False when a
-  // reader of this process did not let go in time.
-  bool revoke(const Deadline &patience);
+  // What a peer reads of this rank's memory from now on is thrown away, but for links that the owner connects meanwhile. [any
+  // thread]
+  void revoke();
+  // After revoke(), when nothing is sent any more: the ranks of this process that did not stop reading in time.
+  std::set<int> still_reading(const Deadline &patience);
   // Memory of tuttiMemAlloc: peers' as mapped here, and this rank's for peers.
   PeerRegions &peer_regions() { return peer_regions_; }
   void ask_region(int peer, uint64_t id);
@@ -107,6 +109,7 @@ private:
   Status probe(int peer, int32_t pid, uint64_t address, uint64_t word);
   Status make_receive(RingCold &ring);
   Status give_region(int peer, uint64_t id);
+  std::vector<RingCold *> lending() const; // connected, so their memory stays
   void region_freed(uint64_t id) override;
   void on_message(Message message);
   void on_request(int from, uint16_t conn, const Geometry &geometry);
