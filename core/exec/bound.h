@@ -79,6 +79,7 @@ struct Mismatch {
   const BoundLink *link = nullptr;
   uint32_t got = 0; // signature in the message
   int read_errno = 0;
+  bool mapping = false; // of memory of tuttiMemAlloc, not read through the kernel
 };
 
 // Where the payload of a message is: plain memory, or private memory of another process when `at` is NULL.
@@ -103,7 +104,8 @@ struct Frame {
   const uint8_t **received = nullptr; // room for one step's operands
   const void **operands = nullptr;
   Payload *payloads = nullptr;
-  Region regions[2]; // shared memory that IN and OUT begin in, under a protocol of descriptors
+  Region regions[2];                 // shared memory that IN and OUT begin in, under a protocol of descriptors
+  const BoundLink *unread = nullptr; // what has arrived there could not be read yet when it was last tried
   Mismatch mismatch;
 };
 

@@ -16,6 +16,23 @@ bool has_message(const Ring &r, NetPort *net) {
   return r.net ? net->arrived(r) : word_arrived(r);
 }
 
+const char *unreadable_hint(int err) {
+  return err == ESRCH    ? "the process has ended"
+         : err == EFAULT ? "it has ended, or freed a buffer of an operation that had not completed"
+                         : "shm.pull = \"mapped\" (TUTTI_SHM_PULL) does without";
+}
+const char *unmapped_hint(int err) {
+  switch (err) {
+  case ENOENT:
+    return "it freed the memory of an operation that had not completed";
+  case EMFILE:
+  case ENFILE:
+    return "raise ulimit -n, or use other memory than tuttiMemAlloc's";
+  default:
+    return "use other memory than tuttiMemAlloc's, or another protocol than pull (TUTTI_PROTO)";
+  }
+}
+
 } // namespace
 
 size_t EngineImpl::waiting_for(std::span<WaitFor> out) {
@@ -31,7 +48,8 @@ size_t EngineImpl::waiting_for(std::span<WaitFor> out) {
     if (active_->multi && lane.iter == 0 && !active_->step_major && !may_start(*active_, lane)) continue;
     const BoundStep &s = lane.steps[lane.pc];
     for (uint32_t i = 0; i < s.recv_count; i++)
-      if (!has_message(*s.recv[i].ring, transport_->net())) add(s.recv[i].peer, true, lane.slice);
+      if (&s.recv[i] == frame_.unread || !has_message(*s.recv[i].ring, transport_->net()))
+        add(s.recv[i].peer, true, lane.slice);
     for (uint32_t i = 0; i < s.cold->step.send_count; i++)
       if (!ring_can_send(*s.send[i].ring)) add(s.send[i].peer, false, lane.slice);
   }
@@ -102,11 +120,10 @@ void EngineImpl::report_unreadable(const Mismatch &m) {
   e.peer = peer;
   e.sys_errno = m.read_errno;
   e.operation = recent_call(started_.load(std::memory_order_relaxed));
-  e.message = fmt::format("{} cannot read what rank {} sends in its memory (process {}): process_vm_readv: {}", e.operation,
-                          peer, transport_->pid(peer), std::strerror(m.read_errno));
-  e.hint = m.read_errno == ESRCH    ? "the process has ended"
-           : m.read_errno == EFAULT ? "it has ended, or freed a buffer of an operation that had not completed"
-                                    : "shm.pull = \"mapped\" (TUTTI_SHM_PULL) does without";
+  e.message = fmt::format("{} cannot read what rank {} sends in its memory (process {}): {}: {}", e.operation, peer,
+                          transport_->pid(peer), m.mapping ? "mapping of its tuttiMemAlloc memory" : "process_vm_readv",
+                          std::strerror(m.read_errno));
+  e.hint = m.mapping ? unmapped_hint(m.read_errno) : unreadable_hint(m.read_errno);
   die(std::move(e));
 }
 

@@ -47,7 +47,7 @@ struct Step {
   // The received operands, combined with `own` in the order of the ranks, to `out` and, if there is one, to `second`. 1 done, 0
   // revoked or not yet, -1 failed.
   int make(uint8_t *out, uint8_t *second, const uint8_t *own) const {
-    Loans loans(s.recv, s.recv_count, f.payloads);
+    Loans loans(f, s.recv, s.recv_count, f.payloads);
     if (!loans.taken()) return 0;
     bool apart = false; // something has to be fetched
     int r = 1;

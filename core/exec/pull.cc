@@ -34,8 +34,11 @@ int Loans::find_mapped(Frame &f, const BoundLink &link, const Descriptor &d, uin
   }
   if (v.state == PeerRegions::State::unknown) transport.ask_region(link.peer, d.region);
   if (transport.readable(link.peer)) return 1;
-  if (v.state == PeerRegions::State::unknown || v.state == PeerRegions::State::asked) return 0;
-  f.mismatch = {&link, 0, v.err ? v.err : EFAULT};
+  if (v.state == PeerRegions::State::unknown || v.state == PeerRegions::State::asked) {
+    f.unread = &link;
+    return 0;
+  }
+  f.mismatch = {&link, 0, v.err ? v.err : EFAULT, true};
   return -1;
 }
 
@@ -50,13 +53,13 @@ int fetch(Frame &f, const BoundLink &link, const Payload &p, uint64_t at, uint8_
   const RingCold &cold = *link.ring->cold;
   const int err = read_process(cold.transport->pid(cold.peer), to, p.remote + at, bytes);
   if (!err) return 1;
-  f.mismatch = {&link, 0, err};
+  f.mismatch = {&link, 0, err, false};
   return -1;
 }
 
 int fetch_whole(Frame &f, const BoundLink &link, uint8_t *to, uint64_t bytes) {
   Payload p;
-  Loans loan(&link, 1, &p);
+  Loans loan(f, &link, 1, &p);
   if (!loan.taken()) return 0;
   int r = loan.find(f, 0, bytes);
   if (r > 0 && p.at) std::memcpy(to, p.at, bytes);

@@ -9,9 +9,10 @@ namespace tutti {
 // What a step reads through its links: all are marked as being read from the beginning until give_back().
 class Loans {
 public:
-  Loans(const BoundLink *links, uint32_t count, Payload *room) : links_(links), payloads_(room) {
+  Loans(Frame &f, const BoundLink *links, uint32_t count, Payload *room) : links_(links), payloads_(room) {
     while (taken_ < count && begin_reading(*links[taken_].ring)) taken_++;
     all_ = taken_ == count;
+    f.unread = all_ ? nullptr : &links[taken_];
   }
   Loans(const Loans &) = delete;
   Loans &operator=(const Loans &) = delete;

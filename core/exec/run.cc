@@ -120,6 +120,7 @@ void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq) {
     if (lane.finished && left_) left_--;
   }
   draining_ = false;
+  frame_.unread = nullptr;
   remember(args.call, &b, seq, frame_.signature);
 }
 
