@@ -31,17 +31,24 @@ tuttiResult_t collective(const Call &call, tuttiComm_t comm, tuttiStream_t strea
   });
 }
 
-tuttiResult_t collective_v(const Call &call, const size_t *counts, const size_t *displs, tuttiComm_t comm,
-                           tuttiStream_t stream) {
+// check(communicator, tables, &op) fills in the tables: the communicator's own for a call that starts at once, else the
+// group's.
+template <class Check> tuttiResult_t collective_v(tuttiComm_t comm, tuttiStream_t stream, Check check) {
   return on_comm(comm, [&](Communicator &c) -> Status {
     Op op;
     TUTTI_TRY(check_stream(stream));
     Group &group = Group::of_this_thread();
     auto kept = group.open() ? std::make_unique<BlockTables>() : nullptr;
-    TUTTI_TRY(c.check_blocks(call, counts, displs, kept ? *kept : c.scratch_tables(), &op));
+    TUTTI_TRY(check(c, kept ? *kept : c.scratch_tables(), &op));
     if (!kept) return submit(c, op, stream, group);
     group.add(comm, op, std::move(kept), stream);
     return {};
+  });
+}
+
+tuttiResult_t blocks_v(const Call &call, const size_t *counts, const size_t *displs, tuttiComm_t comm, tuttiStream_t stream) {
+  return collective_v(comm, stream, [&](Communicator &c, BlockTables &tables, Op *op) {
+    return c.check_blocks(call, counts, displs, tables, op);
   });
 }
 
@@ -99,12 +106,12 @@ tuttiResult_t tuttiReduceScatter(const void *sendbuff, void *recvbuff, size_t re
 
 tuttiResult_t tuttiAllGatherV(const void *sendbuff, void *recvbuff, const size_t counts[], const size_t displs[],
                               tuttiDataType_t type, tuttiComm_t comm, tuttiStream_t stream) {
-  return collective_v({TUTTI_COLL_ALL_GATHER, sendbuff, recvbuff, 0, type}, counts, displs, comm, stream);
+  return blocks_v({TUTTI_COLL_ALL_GATHER, sendbuff, recvbuff, 0, type}, counts, displs, comm, stream);
 }
 
 tuttiResult_t tuttiReduceScatterV(const void *sendbuff, void *recvbuff, const size_t counts[], const size_t displs[],
                                   tuttiDataType_t type, tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream) {
-  return collective_v({TUTTI_COLL_REDUCE_SCATTER, sendbuff, recvbuff, 0, type, op}, counts, displs, comm, stream);
+  return blocks_v({TUTTI_COLL_REDUCE_SCATTER, sendbuff, recvbuff, 0, type, op}, counts, displs, comm, stream);
 }
 
 tuttiResult_t tuttiAlltoAll(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type, tuttiComm_t comm,
@@ -115,16 +122,8 @@ tuttiResult_t tuttiAlltoAll(const void *sendbuff, void *recvbuff, size_t count, 
 tuttiResult_t tuttiAlltoAllV(const void *sendbuff, const size_t sendcounts[], const size_t sdispls[], void *recvbuff,
                              const size_t recvcounts[], const size_t rdispls[], tuttiDataType_t type, tuttiComm_t comm,
                              tuttiStream_t stream) {
-  return on_comm(comm, [&](Communicator &c) -> Status {
-    Op op;
-    TUTTI_TRY(check_stream(stream));
-    Group &group = Group::of_this_thread();
-    auto kept = group.open() ? std::make_unique<BlockTables>() : nullptr;
-    BlockTables &tables = kept ? *kept : c.scratch_tables();
-    TUTTI_TRY(c.check_v(sendbuff, sendcounts, sdispls, recvbuff, recvcounts, rdispls, type, tables, &op));
-    if (!kept) return submit(c, op, stream, group);
-    group.add(comm, op, std::move(kept), stream);
-    return {};
+  return collective_v(comm, stream, [&](Communicator &c, BlockTables &tables, Op *op) {
+    return c.check_v(sendbuff, sendcounts, sdispls, recvbuff, recvcounts, rdispls, type, tables, op);
   });
 }
 
