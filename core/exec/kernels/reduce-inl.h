@@ -50,25 +50,26 @@ HWY_INLINE void reduce_span(uint8_t *dst, const uint8_t *a, const uint8_t *b, si
   if (i < to) store_n(S(), P::part(a + i, b + i, to - i), dst + i, to - i);
 }
 
+// The forms whose stores to dst pass the caches (NT) leave both ends of it to those whose stores do not: they only add a loop.
 template <class T, class Op, bool NT> void reduce(void *out, const void *left, const void *right, uint64_t bytes) noexcept {
   using S = typename T::S;
   using P = Pair<T, Op>;
   constexpr size_t w = P::width;
   auto *dst = static_cast<uint8_t *>(out);
   const auto *a = static_cast<const uint8_t *>(left), *b = static_cast<const uint8_t *>(right);
-  if (bytes <= w) return store_n(S(), P::part(a, b, bytes), dst, bytes);
-  size_t i = 0;
   if constexpr (NT) {
-    i = stream_head<T>(dst, bytes);
-    reduce_span<T, Op>(dst, a, b, 0, i);
+    size_t i = stream_head<T>(dst, bytes);
+    if (i) reduce<T, Op, false>(dst, a, b, i);
     if constexpr (w >= 16)
       for (; i + 4 * w <= bytes; i += 4 * w)
         for (size_t k = i; k < i + 4 * w; k += w) stream(S(), P::at(a + k, b + k), dst + k);
+    if (i < bytes) reduce<T, Op, false>(dst + i, a + i, b + i, bytes - i);
   } else {
-    i = align_head<T>(dst, bytes);
-    reduce_span<T, Op>(dst, a, b, 0, i);
+    if (bytes <= w) return store_n(S(), P::part(a, b, bytes), dst, bytes);
+    const size_t i = align_head<T>(dst, bytes);
+    if (i) reduce_span<T, Op>(dst, a, b, 0, i);
+    reduce_span<T, Op>(dst, a, b, i, bytes);
   }
-  reduce_span<T, Op>(dst, a, b, i, bytes);
 }
 
 // The user's output first, then the slot that is passed on.
@@ -79,18 +80,12 @@ void reduce2(void *out, void *slot, const void *left, const void *right, uint64_
   constexpr size_t w = P::width;
   auto *dst = static_cast<uint8_t *>(out), *fwd = static_cast<uint8_t *>(slot);
   const auto *a = static_cast<const uint8_t *>(left), *b = static_cast<const uint8_t *>(right);
-  prefetch_start(fwd, bytes);
-  const auto both = [&](size_t k, size_t n) HWY_ATTR {
-    const auto v = P::part(a + k, b + k, n);
-    store_n(S(), v, dst + k, n);
-    store_n(S(), v, fwd + k, n);
-  };
   size_t i = 0;
   if constexpr (NT) {
-    const size_t head = stream_head<T>(dst, bytes);
-    for (; i < head; i += w) both(i, HWY_MIN(w, head - i));
-    i = head;
+    i = stream_head<T>(dst, bytes);
+    if (i) reduce2<T, Op, false>(dst, fwd, a, b, i);
   }
+  if (i < bytes) prefetch_start(fwd + i, bytes - i);
   for (; i + 4 * w <= bytes; i += 4 * w) {
     if (i + prefetch_bytes < bytes)
       for (size_t k = 0; k < 4 * w; k += cache_line) prefetch_write(fwd + i + prefetch_bytes + k);
@@ -103,30 +98,28 @@ void reduce2(void *out, void *slot, const void *left, const void *right, uint64_
       store(S(), v, fwd + k);
     }
   }
-  for (; i < bytes; i += w) both(i, HWY_MIN(w, bytes - i));
+  if constexpr (NT) {
+    if (i < bytes) reduce2<T, Op, false>(dst + i, fwd + i, a + i, b + i, bytes - i);
+  } else {
+    for (; i < bytes; i += w) {
+      const size_t n = HWY_MIN(w, bytes - i);
+      const auto v = P::part(a + i, b + i, n);
+      store_n(S(), v, dst + i, n);
+      store_n(S(), v, fwd + i, n);
+    }
+  }
 }
 
-// dst = ((op[0] (+) op[1]) (+) ...); narrow floats stay wide until the end.
+// dst = ((op[0] (+) op[1]) (+) ...), bytes [from, to) of each; narrow floats stay wide until the end. Gives how far it came: NT
+// does whole pairs of vectors only.
 template <class T, class Op, bool NT>
-void reduce_n(void *out, const void *const *operands, uint32_t n, uint64_t bytes) noexcept {
+size_t reduce_n_span(uint8_t *dst, const void *const *operands, uint32_t n, size_t from, size_t to) noexcept {
   using S = typename T::S;
   using C = typename T::C;
   constexpr size_t w = vector_bytes<S>();
-  auto *dst = static_cast<uint8_t *>(out);
   const auto at = [=](uint32_t r, size_t k) HWY_ATTR { return static_cast<const uint8_t *>(operands[r]) + k; };
-  const auto part = [=](size_t k, size_t len) HWY_ATTR {
-    auto v = T::widen(load_n(S(), at(0, k), len));
-    for (uint32_t r = 1; r < n; ++r) v = Op::apply(C(), v, T::widen(load_n(S(), at(r, k), len)));
-    store_n(S(), T::narrow(v), dst + k, len);
-  };
-  size_t i = 0;
-  [[maybe_unused]] size_t head = bytes;
-  if constexpr (NT) {
-    head = stream_head<T>(dst, bytes);
-    for (; i < head; i += w) part(i, HWY_MIN(w, head - i));
-    i = head;
-  }
-  for (; i + 2 * w <= bytes; i += 2 * w) {
+  size_t i = from;
+  for (; i + 2 * w <= to; i += 2 * w) {
     auto x = T::widen(load(S(), at(0, i))), y = T::widen(load(S(), at(0, i + w)));
     for (uint32_t r = 1; r < n; ++r) {
       x = Op::apply(C(), x, T::widen(load(S(), at(r, i))));
@@ -140,7 +133,24 @@ void reduce_n(void *out, const void *const *operands, uint32_t n, uint64_t bytes
       store(S(), T::narrow(y), dst + i + w);
     }
   }
-  for (; i < bytes; i += w) part(i, HWY_MIN(w, bytes - i));
+  if constexpr (NT) return i;
+  for (; i < to; i += w) {
+    const size_t len = HWY_MIN(w, to - i);
+    auto v = T::widen(load_n(S(), at(0, i), len));
+    for (uint32_t r = 1; r < n; ++r) v = Op::apply(C(), v, T::widen(load_n(S(), at(r, i), len)));
+    store_n(S(), T::narrow(v), dst + i, len);
+  }
+  return to;
+}
+template <class T, class Op, bool NT>
+void reduce_n(void *out, const void *const *operands, uint32_t n, uint64_t bytes) noexcept {
+  auto *dst = static_cast<uint8_t *>(out);
+  size_t i = 0;
+  if constexpr (NT) {
+    i = reduce_n_span<T, Op, false>(dst, operands, n, 0, stream_head<T>(dst, bytes));
+    i = reduce_n_span<T, Op, true>(dst, operands, n, i, bytes);
+  }
+  reduce_n_span<T, Op, false>(dst, operands, n, i, bytes);
 }
 
 template <class T, class Op> kernels::Fn pick(kernels::Form form, bool nt) {

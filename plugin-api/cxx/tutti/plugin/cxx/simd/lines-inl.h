@@ -55,43 +55,30 @@ template <class L> HWY_INLINE void copy_payload(uint8_t *dst, const uint8_t *src
   copy_few<64>(dst, src, n);
 }
 
-// What a step combines: operands in the order that the plan wants.
-template <class T, class Op, bool received_first> struct Combine {
-  using S = typename T::S;
-  using P = Pair<T, Op>;
-  static constexpr size_t width = P::width;
-  static HWY_INLINE hn::Vec<S> at(const uint8_t *src, const uint8_t *in) {
-    return received_first ? P::at(in, src) : P::at(src, in);
-  }
-  static HWY_INLINE hn::Vec<S> part(const uint8_t *src, const uint8_t *in, size_t n) {
-    return received_first ? P::part(in, src, n) : P::part(src, in, n);
-  }
-};
-
-// dst and next, each if there is one, = src (+) in, for a whole payload.
-template <class L, class C> HWY_INLINE void reduce_payload(uint8_t *dst, uint8_t *next, const uint8_t *src, const uint8_t *in) {
-  using S = typename C::S;
-  constexpr size_t w = C::width;
+// dst and next, each if there is one, = a (+) b, for a whole payload.
+template <class L, class P> HWY_INLINE void reduce_payload(uint8_t *dst, uint8_t *next, const uint8_t *a, const uint8_t *b) {
+  using S = typename P::S;
+  constexpr size_t w = P::width;
   if constexpr (w > L::payload) {
-    const auto v = C::part(src, in, L::payload);
+    const auto v = P::part(a, b, L::payload);
     if (dst) store_n(S(), v, dst, L::payload);
     if (next) store_n(S(), v, next, L::payload);
   } else {
     constexpr size_t count = (L::payload + w - 1) / w;
     const auto offset = [](size_t k) { return HWY_MIN(k * w, L::payload - w); };
     hn::Vec<S> v[count];
-    for (size_t k = 0; k < count; ++k) v[k] = C::at(src + offset(k), in + offset(k));
+    for (size_t k = 0; k < count; ++k) v[k] = P::at(a + offset(k), b + offset(k));
     if (dst)
       for (size_t k = 0; k < count; ++k) store(S(), v[k], dst + offset(k));
     if (next)
       for (size_t k = 0; k < count; ++k) store(S(), v[k], next + offset(k));
   }
 }
-template <class C> HWY_INLINE void reduce_part(uint8_t *dst, uint8_t *next, const uint8_t *src, const uint8_t *in, size_t n) {
-  using S = typename C::S;
-  for (size_t i = 0; i < n; i += C::width) {
-    const size_t len = HWY_MIN(C::width, n - i);
-    const auto v = C::part(src + i, in + i, len);
+template <class P> HWY_INLINE void reduce_part(uint8_t *dst, uint8_t *next, const uint8_t *a, const uint8_t *b, size_t n) {
+  using S = typename P::S;
+  for (size_t i = 0; i < n; i += P::width) {
+    const size_t len = HWY_MIN(P::width, n - i);
+    const auto v = P::part(a + i, b + i, len);
     if (dst) store_n(S(), v, dst + i, len);
     if (next) store_n(S(), v, next + i, len);
   }
@@ -146,23 +133,11 @@ template <class L> int32_t decode(const void *slot, void *to, uint64_t bytes, ui
   });
 }
 
-template <class L, class C>
-int32_t decode_reduce(const void *slot, const void *from, void *to, uint64_t bytes, uint64_t word, uint64_t *done) noexcept {
-  auto *dst = static_cast<uint8_t *>(to);
-  const auto *src = static_cast<const uint8_t *>(from);
-  HWY_ALIGN uint8_t room[room_bytes<L>];
-  return each_arrived<L>(slot, bytes, word, done, [&](const uint8_t *line, uint64_t at, size_t n) HWY_ATTR {
-    const uint8_t *const in = L::look(line, n, room);
-    if (n == L::payload)
-      reduce_payload<L, C>(dst + at, nullptr, src + at, in);
-    else
-      reduce_part<C>(dst + at, nullptr, src + at, in, n);
-  });
-}
-
-template <class L, class C>
-int32_t decode_reduce_encode(const void *slot, const void *from, void *to, void *next_slot, uint64_t bytes, uint64_t word,
-                             uint64_t next_word, uint64_t *done) noexcept {
+// The fused forms in one, as compiled for each type and operation: `to` and `next_slot` may be null. What is the same for a
+// whole message, the order of operands among it, is asked once per line, which costs less than twice the code.
+template <class L, class P>
+HWY_NOINLINE int32_t decode_reduce_to(const void *slot, const void *from, void *to, void *next_slot, uint64_t bytes,
+                                      uint64_t word, uint64_t next_word, uint64_t *done, bool received_first) noexcept {
   auto *dst = static_cast<uint8_t *>(to), *next = static_cast<uint8_t *>(next_slot);
   const auto *src = static_cast<const uint8_t *>(from);
   const uint64_t end = bytes / L::payload * L::line;
@@ -170,21 +145,32 @@ int32_t decode_reduce_encode(const void *slot, const void *from, void *to, void 
   HWY_ALIGN uint8_t next_room[room_bytes<L>];
   return each_arrived<L>(slot, bytes, word, done, [&](const uint8_t *line, uint64_t at, size_t n) HWY_ATTR {
     const uint64_t line_at = at / L::payload * L::line;
-    if (line_at + prefetch_bytes < end)
+    if (next && line_at + prefetch_bytes < end)
       for (size_t k = 0; k < L::line; k += cache_line) prefetch_write(next + line_at + prefetch_bytes + k);
     const uint8_t *const in = L::look(line, n, room);
-    uint8_t *const keep = dst ? dst + at : nullptr, *const out = L::open(next + line_at, next_room);
+    const uint8_t *const a = received_first ? in : src + at, *const b = received_first ? src + at : in;
+    uint8_t *const keep = dst ? dst + at : nullptr, *const out = next ? L::open(next + line_at, next_room) : nullptr;
     if (n == L::payload)
-      reduce_payload<L, C>(keep, out, src + at, in);
+      reduce_payload<L, P>(keep, out, a, b);
     else
-      reduce_part<C>(keep, out, src + at, in, n);
-    L::seal(next + line_at, out, n, next_word);
+      reduce_part<P>(keep, out, a, b, n);
+    if (next) L::seal(next + line_at, out, n, next_word);
   });
 }
 
-template <class L, class C> tutti_kernel pick_line(tutti_form form) {
-  if (form == TUTTI_FORM_DECODE_REDUCE) return reinterpret_cast<tutti_kernel>(&decode_reduce<L, C>);
-  return reinterpret_cast<tutti_kernel>(&decode_reduce_encode<L, C>);
+template <class L, class P, bool received_first>
+int32_t decode_reduce(const void *slot, const void *from, void *to, uint64_t bytes, uint64_t word, uint64_t *done) noexcept {
+  return decode_reduce_to<L, P>(slot, from, to, nullptr, bytes, word, 0, done, received_first);
+}
+template <class L, class P, bool received_first>
+int32_t decode_reduce_encode(const void *slot, const void *from, void *to, void *next_slot, uint64_t bytes, uint64_t word,
+                             uint64_t next_word, uint64_t *done) noexcept {
+  return decode_reduce_to<L, P>(slot, from, to, next_slot, bytes, word, next_word, done, received_first);
+}
+
+template <class L, class P, bool received_first> tutti_kernel pick_line(tutti_form form) {
+  if (form == TUTTI_FORM_DECODE_REDUCE) return reinterpret_cast<tutti_kernel>(&decode_reduce<L, P, received_first>);
+  return reinterpret_cast<tutti_kernel>(&decode_reduce_encode<L, P, received_first>);
 }
 
 // The fused form for op Op. Only sums and products tell the order of operands, of types that do.
@@ -192,8 +178,8 @@ template <class L, class Op, bool signs> tutti_kernel find_line(tutti_form form,
   return with_element<signs, tutti_kernel>(dtype, [&](auto t) {
     using T = decltype(t);
     if constexpr (!signs && T::tells_order)
-      if (received_first) return pick_line<L, Combine<T, Op, true>>(form);
-    return pick_line<L, Combine<T, Op, false>>(form);
+      if (received_first) return pick_line<L, Pair<T, Op>, true>(form);
+    return pick_line<L, Pair<T, Op>, false>(form);
   });
 }
 
