@@ -37,6 +37,8 @@ Result<std::shared_ptr<const Plan>> Communicator::make_plan(const BoundKey &key,
   if (key.row == kRowV) flags |= TUTTI_REQ_NONUNIFORM;
   if (key.many_slices) flags |= TUTTI_REQ_MANY_SLICES;
   if (key.in_place) flags |= TUTTI_REQ_IN_PLACE;
+  const bool carried = choice.proto.table->signal != TUTTI_SIGNAL_DESCRIPTOR; // by the slots that others would read
+  if (carried && core_->engine->shares_memory()) flags |= TUTTI_REQ_MULTICAST;
   const auto request_of = [&](int rank) {
     return make_request(topology_, coll_of_row(key.row), rank, key.root, choice.channels, flags);
   };

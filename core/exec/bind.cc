@@ -131,12 +131,17 @@ private:
     const tutti_proto_v1 &p = *sel_.proto.table;
     for (uint32_t i = 0; i < links.size(); i++) {
       const tutti_link &l = links[i];
-      if (l.flags)
+      const bool multicast = l.flags & TUTTI_LINK_MULTICAST;
+      if (l.flags & ~uint32_t{TUTTI_LINK_MULTICAST})
         return fail(Code::invalid_argument, "{}: links with flags {:#x} are not supported by this version", where(lane_index),
                     l.flags);
       if (l.peer < 0 || l.peer >= transport_.bootstrap().nranks())
         return fail(Code::invalid_argument, "{}: link to rank {} of {}", where(lane_index), l.peer,
                     transport_.bootstrap().nranks());
+      if (multicast && (descriptors() || !transport_.shares_memory()))
+        return fail(Code::invalid_argument, "{}: a link with several readers needs {}", where(lane_index),
+                    descriptors() ? fmt::format("slots that hold payloads, as those of protocol {} do not", p.name)
+                                  : "ranks that all share memory");
       const bool net = transport_.link_class(l.peer) == LinkClass::net;
       Geometry g{sel_.slot_bytes * widest(lane, sending, i), sel_.depth};
       if (in_data() && !net) {
@@ -144,6 +149,7 @@ private:
         g.payload_bytes = p.payload_bytes;
         g.word_offset = p.flag_offset;
       }
+      if (multicast) g.readers = static_cast<uint32_t>(transport_.bootstrap().nranks() - 1);
       g.descriptors = !descriptors() || net ? 0u : sel_.flags & TUTTI_CAND_SHARED_ONLY ? 2u : 1u;
       TUTTI_ASSIGN(ring, transport_.ring(l.peer, l.conn, sending, g));
       if (net && sending && transport_.net()->window(*ring) < plan_.min_depth)
@@ -154,6 +160,7 @@ private:
       out->push_back({ring, mix32(mark) & ~1u, l.peer});
       b_.has_net |= net;
       if (g.descriptors && sending) b_.lending.push_back(ring);
+      if (multicast && !sending) b_.joining.push_back(ring);
     }
     return {};
   }
@@ -356,11 +363,11 @@ private:
   tutti_copy_fn copy_out_ = nullptr, copy_ = nullptr;
 };
 
-std::string summary_of(const Transport &transport, const Bound &b) {
+std::string summary_of(const Bound &b) {
   std::set<std::string_view> classes;
   for (const Lane &lane : b.lanes)
     for (const auto *links : {&lane.recv, &lane.send})
-      for (const BoundLink &l : *links) classes.insert(class_name(transport.link_class(l.peer)));
+      for (const BoundLink &l : *links) classes.insert(class_name(l.ring->cold->link_class));
   std::string out;
   for (const std::string_view c : classes) {
     const bool fallback = c == "net" && b.selection.proto.table->signal != TUTTI_SIGNAL_COUNTER;
@@ -381,7 +388,7 @@ Result<std::unique_ptr<Bound>> bind_plan(Transport &transport, Workspace &worksp
   if (!bound->plan) return fail(Code::invalid_argument, "no plan to bind");
   TUTTI_TRY(Binder(transport, workspace, *bound).run());
   bound->multi = bound->lanes.size() > 1;
-  bound->summary = summary_of(transport, *bound);
+  bound->summary = summary_of(*bound);
   bound->way = mix32(text_hash(bound->way_text()));
   return bound;
 }

@@ -149,6 +149,7 @@ public:
   std::vector<const void *> operands;    // one more
   std::vector<Payload> payloads;         // as many as `received`
   std::vector<Ring *> lending;           // send rings whose peers may read this rank's memory
+  std::vector<Ring *> joining;           // receive rings that are the sender's, until they are connected
   uint8_t *scratch = nullptr;            // in the engine's workspace
   uint64_t scratch_stride = 0;
   tutti_scale_fn scale = nullptr;

@@ -51,7 +51,8 @@ size_t EngineImpl::waiting_for(std::span<WaitFor> out) {
       if (&s.recv[i] == frame_.unread || !has_message(*s.recv[i].ring, transport_->net()))
         add(s.recv[i].peer, true, lane.slice);
     for (uint32_t i = 0; i < s.cold->step.send_count; i++)
-      if (!ring_can_send(*s.send[i].ring)) add(s.send[i].peer, false, lane.slice);
+      if (!ring_can_send(*s.send[i].ring))
+        for (const int peer : transport_->full_at(*s.send[i].ring)) add(peer, false, lane.slice);
   }
   const auto last = slices_ ? static_cast<uint32_t>(slices_ - 1) : 0;
   for (const Ring *r : active_->lending) // has still to read this rank's memory; not by what was known of it some time ago
@@ -206,7 +207,9 @@ std::string EngineImpl::call_for(int from, uint32_t conn, uint32_t got, bool hav
     if (r.seq.load(std::memory_order_relaxed) != seq || !b) continue;
     for (const Lane &lane : b->lanes)
       for (const BoundLink &l : lane.send)
-        if (l.peer == from && l.ring->cold->conn == conn && (signature ^ l.fingerprint) == got) return recent_call(seq);
+        if ((l.peer == from || l.ring->cold->geometry.readers) && l.ring->cold->conn == conn &&
+            (signature ^ l.fingerprint) == got)
+          return recent_call(seq);
   }
   return started ? recent_call(started) : "nothing yet";
 }

@@ -13,8 +13,9 @@
 namespace tutti::driver {
 namespace {
 
-constexpr auto kNap = std::chrono::microseconds(500);       // between looks while there was work lately
-constexpr auto kIdleAfter = std::chrono::milliseconds(1);   // without movement, then the thread sleeps
+constexpr auto kNap = std::chrono::microseconds(500);       // between looks while there were operations lately, ...
+constexpr auto kLongestNap = std::chrono::milliseconds(4);  // ... and when somebody waited for all of them for some time
+constexpr auto kIdleAfter = std::chrono::milliseconds(1);   // without any at the last look, then the thread sleeps
 constexpr auto kBlocked = std::chrono::microseconds(50);    // between looks at operations that wait for peers, ...
 constexpr auto kLongBlocked = std::chrono::milliseconds(1); // ... and when they have waited for 20 ms
 constexpr auto kLongestSleep = std::chrono::milliseconds(100);
@@ -61,7 +62,7 @@ State &state() {
   return *current;
 }
 
-void futex_wait(std::atomic<uint32_t> &word, uint32_t value, Nanos longest) {
+void futex_wait(std::atomic<uint32_t> &word, uint32_t value, Nanos longest) { // under a second
   const timespec limit{0, longest.count()};
   ::syscall(SYS_futex, reinterpret_cast<uint32_t *>(&word), FUTEX_WAIT_PRIVATE, value, &limit, nullptr, 0);
 }
@@ -114,28 +115,37 @@ void nap(State &s, Nanos quiet) {
 void loop(State &s) {
   ::pthread_setname_np(::pthread_self(), "tutti-progress");
   auto last_move = Clock::now();
-  bool had_work = false;
+  uint64_t seen = 0;    // operations of all engines
   size_t fruitless = 0; // engines driven in vain since the last nap
+  Nanos doze = kNap;
   while (!s.stop.load(std::memory_order_acquire)) {
     EngineImpl *e;
     size_t engines;
+    uint64_t operations = 0;
     {
       std::lock_guard lock(s.mutex);
       e = take(s, nullptr);
       engines = s.engines.size();
+      for (const EngineImpl *one : s.engines) operations += one->arrived();
     }
     const bool moved = e && drive(s, e);
     const auto now = Clock::now();
-    if (moved || (e && !had_work)) last_move = now, fruitless = 0;
-    had_work = e != nullptr;
+    // Callers that wait for each of their operations need this thread for none: while they go on it must not sleep, or each one
+    // would pay for waking it.
+    if (moved || operations != seen) last_move = now, fruitless = 0;
+    seen = operations;
+    if (e) doze = kNap;
     if (moved) continue;
     if (now - last_move < kIdleAfter) {
-      if (e)
+      if (e) {
         std::this_thread::yield();
-      else
-        std::this_thread::sleep_for(kNap);
+      } else {
+        futex_wait(s.asleep, 0, doze); // only the end of the last engine wakes it
+        doze = std::min<Nanos>(2 * doze, kLongestNap);
+      }
     } else if (!e) {
       sleep_until_work(s);
+      doze = kNap;
     } else if (++fruitless >= engines) {
       nap(s, now - last_move);
       fruitless = 0;

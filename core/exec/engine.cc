@@ -14,7 +14,7 @@ namespace tutti {
 namespace {
 
 constexpr uint32_t kPollsAlone = 2000;                    // a core of its own: a peer answers within microseconds
-constexpr uint32_t kPollsShared = 20;                     // more ranks than cores: whoever runs must let the others run
+constexpr uint32_t kPollsShared = 4;                      // more ranks than cores: whoever runs must let the others run
 constexpr auto kYieldTime = std::chrono::milliseconds(1); // then sleep
 // A yield that takes this long has given the core to somebody who is none of our ranks, for a whole slice of the scheduler.
 // Then naps are better for a while: who has slept is scheduled at once when it wakes.
@@ -169,23 +169,23 @@ Result<uint64_t> EngineImpl::enqueue(const Bound *bound, const OpArgs &args, std
 
 Status EngineImpl::wait(uint64_t seq) {
   if (completed() >= seq) return {};
-  if (own()) [[likely]] { // usually one look is enough, and a waiter need not be announced
-    drive_round(polls_);
+  const auto round = [&] {
+    if (!own()) return false;
+    const bool moved = drive_round(polls_);
     disown();
-    if (completed() >= seq) return leave_rest();
-  }
+    return moved;
+  };
+  bool moved = round(); // usually one look is enough, and a waiter need not be announced
+  if (completed() >= seq) [[likely]]
+    return leave_rest();
   waiters_.fetch_add(1, std::memory_order_relaxed);
   Idle patience;
   while (completed() < seq && !failed()) {
-    bool moved = false;
-    if (own()) {
-      moved = drive_round(polls_);
-      disown();
-    }
     if (moved)
       patience = {};
-    else if (completed() < seq)
+    else
       idle(patience);
+    moved = round();
   }
   waiters_.fetch_sub(1, std::memory_order_relaxed);
   return completed() >= seq ? leave_rest() : stopped();

@@ -66,6 +66,7 @@ public:
   virtual LinkClass link_class(int peer) const = 0;
   // Whose private memory this rank cannot read though they share a host, and why; "" = nobody's. For protocols of descriptors.
   virtual const std::string &unreadable() const = 0;
+  virtual bool shares_memory() const = 0; // every rank with every other one: plans may use links with several readers
   virtual std::string describe_link(int peer) const = 0; // "shm", "net socket eth0 10.0.0.1 -> 10.0.0.2"
 
   // Resolves a plan; links are created on first use, without waiting for peers. Not concurrent with itself. Errors say which

@@ -26,6 +26,7 @@ public:
   Status set_peers(std::span<const Bytes> infos) override;
   LinkClass link_class(int peer) const override { return transport_->link_class(peer); }
   const std::string &unreadable() const override { return transport_->unreadable(); }
+  bool shares_memory() const override { return transport_->shares_memory(); }
   std::string describe_link(int peer) const override { return transport_->describe(peer); }
   Result<const Bound *> bind(std::shared_ptr<const Plan> plan, const Selection &selection, tutti_dtype dtype,
                              tutti_redop op) override;
@@ -45,6 +46,7 @@ public:
   Usage usage() const override { return {transport_->budget().used(), transport_->fds()}; }
   const std::string &bound_summary(const Bound *bound) const override { return bound->summary; }
 
+  uint64_t arrived() const { return tail_.load(std::memory_order_relaxed); } // operations so far [any thread]
   // For the driver: work that nobody waits for.
   bool wants_driver() const {
     return completed() < tail_.load(std::memory_order_acquire) && waiters_.load(std::memory_order_relaxed) == 0 &&

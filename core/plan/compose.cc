@@ -124,8 +124,9 @@ private:
     r.nranks = static_cast<int>(s.members.size());
     r.root = coll_has_root(s.coll) ? s.root : -1;
     r.channels = channels;
-    r.flags = q_.flags & (TUTTI_REQ_MANY_SLICES | TUTTI_REQ_MULTICAST);
-    if (own_.size() == 1) r.flags |= q_.flags & TUTTI_REQ_IN_PLACE; // it reads IN and fills OUT
+    r.flags = q_.flags & TUTTI_REQ_MANY_SLICES;
+    if (r.nranks == q_.nranks) r.flags |= q_.flags & TUTTI_REQ_MULTICAST; // a ring that all others read
+    if (own_.size() == 1) r.flags |= q_.flags & TUTTI_REQ_IN_PLACE;       // it reads IN and fills OUT
     r.max_lanes = q_.max_lanes / static_cast<uint32_t>(stages_.size());
     for (int32_t m : s.members) r.node_of_rank.push_back(q_.node_of_rank[static_cast<size_t>(m)]);
     for (uint32_t c = 0; c < channels; c++) {

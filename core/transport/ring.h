@@ -1,8 +1,9 @@
 // tutti/core/transport/ring.h: one end of a FIFO of slots, as the executor uses it. Everything here is touched per message.
 //
 // Memory of a ring (the receiver's): a header, then the credit line (how many messages the reader has consumed), then `depth`
-// slots. A slot is a 64-byte first line whose last 8 bytes are the word `sequence | signature << 32`; see plugin/proto.h. Under
-// a protocol of descriptors the header is a PullHeader, and the first line of a longer message holds a Descriptor (pull.h).
+// slots. A ring with several readers is the sender's, and has a credit line for each of them. A slot is a 64-byte first line
+// whose last 8 bytes are the word `sequence | signature << 32`; see plugin/proto.h. Under a protocol of descriptors the header
+// is a PullHeader, and the first line of a longer message holds a Descriptor (pull.h).
 #pragma once
 #include "tutti/plugin/proto.h"
 #include <atomic>
@@ -19,6 +20,7 @@ constexpr uint32_t kInlineBytes = 56; // payloads up to this size share the word
 constexpr uint32_t kSlotHeader = 64;
 constexpr uint32_t kCreditOffset = 128; // a line of its own, away from header and slots by the adjacent-line prefetcher's pair
 constexpr uint32_t kSlotsOffset = 256;
+constexpr uint32_t kCreditStride = 128; // of several readers' credit lines
 
 // What both ends must agree on; rings of different geometry are different FIFOs.
 struct Geometry {
@@ -27,6 +29,7 @@ struct Geometry {
   uint32_t line_bytes = 1, payload_bytes = 1; // of the protocol; 1/1 for COUNTER
   uint32_t word_offset = kWordOffset;         // of the word in the slot
   uint32_t descriptors = 0; // slots may say where to read instead of carrying the payload: 1 mostly, 2 now and then
+  uint32_t readers = 0;     // of a ring with several: all other ranks. 0 = one, as in most
   auto operator<=>(const Geometry &) const = default;
   uint64_t stride() const {
     const uint64_t lines = (uint64_t(slot_bytes) + payload_bytes - 1) / payload_bytes;
@@ -38,17 +41,18 @@ struct Geometry {
   // Of descriptors at once: the writer's memory is lent until then.
   uint32_t credit_mask() const { return depth >= 4 && !descriptors ? depth / 4 - 1 : 0; }
   uint32_t certain() const { return depth - credit_mask(); }
-  uint64_t bytes() const { return (kSlotsOffset + stride() * depth + 4095) / 4096 * 4096; }
+  uint32_t slots_offset() const { return readers ? kCreditOffset + readers * kCreditStride : kSlotsOffset; }
+  uint64_t bytes() const { return (slots_offset() + stride() * depth + 4095) / 4096 * 4096; }
 };
 
 // One end. The owner of the engine is the only one who touches it.
 struct alignas(64) Ring {
-  uint8_t *base = nullptr; // slot 0
-  uint64_t seq = 0;        // messages sent or consumed so far
-  uint64_t credit = 0;     // sender: messages known to be consumed
-  uint64_t *credit_line = nullptr;
-  uint32_t mask = 0;  // depth - 1
-  uint32_t depth = 0; // 0 while a send ring is not connected, so that the credit check fails
+  uint8_t *base = nullptr;         // slot 0
+  uint64_t seq = 0;                // messages sent or consumed so far
+  uint64_t credit = 0;             // sender: messages known to be consumed, by all readers
+  uint64_t *credit_line = nullptr; // sender to several readers: the first one's
+  uint32_t mask = 0;               // depth - 1
+  uint32_t depth = 0;              // 0 while a send ring is not connected, so that the credit check fails
   uint32_t stride = 0;
   uint32_t credit_mask = 0; // reader: writes credit when (seq & credit_mask) == 0
   RingCold *cold = nullptr;

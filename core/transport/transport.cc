@@ -33,10 +33,28 @@ struct LocalInfo {
 };
 const uint64_t kTag = make_tag(MsgKind::link, 0);
 
+alignas(64) const uint8_t kNothing[kSlotsOffset] = {}; // what a reader sees of a ring that it does not have yet
+
+uint64_t *credit_line(uint8_t *memory, uint32_t reader) {
+  return reinterpret_cast<uint64_t *>(memory + kCreditOffset + uint64_t(reader) * kCreditStride);
+}
+// This rank among the readers of a ring with several: they are all ranks but the sender.
+uint32_t reader_of(const RingCold &ring) {
+  const int me = ring.transport->bootstrap().rank();
+  return static_cast<uint32_t>(me < ring.peer ? me : me - 1);
+}
+// What the slowest reader has consumed.
+uint64_t least_credit(const Ring &ring) {
+  uint64_t least = load_acquire(ring.credit_line);
+  for (uint32_t i = 1; i < ring.cold->geometry.readers; i++)
+    least = std::min(least, load_acquire(ring.credit_line + i * (kCreditStride / sizeof(uint64_t))));
+  return least;
+}
+
 void install(RingCold &cold, uint8_t *memory) {
   Ring &r = cold.ring;
-  r.base = memory + kSlotsOffset;
-  r.credit_line = reinterpret_cast<uint64_t *>(memory + kCreditOffset);
+  r.base = memory + cold.geometry.slots_offset();
+  r.credit_line = credit_line(memory, cold.geometry.readers && !cold.sending ? reader_of(cold) : 0);
   r.stride = static_cast<uint32_t>(cold.geometry.stride());
   r.mask = cold.geometry.depth - 1;
   r.credit_mask = cold.geometry.credit_mask();
@@ -44,8 +62,9 @@ void install(RingCold &cold, uint8_t *memory) {
 }
 
 std::string name_of(const RingCold &r) {
-  return fmt::format("link {} rank {} conn {} ({} x {} bytes)", r.sending ? "to" : "from", r.peer, r.conn, r.geometry.depth,
-                     r.geometry.slot_bytes);
+  const std::string end =
+      r.sending && r.geometry.readers ? "to all ranks" : fmt::format("{} rank {}", r.sending ? "to" : "from", r.peer);
+  return fmt::format("link {} conn {} ({} x {} bytes)", end, r.conn, r.geometry.depth, r.geometry.slot_bytes);
 }
 
 } // namespace
@@ -53,7 +72,7 @@ std::string name_of(const RingCold &r) {
 bool ring_credit_slow(Ring &ring) {
   if (ring.cold->state.load(std::memory_order_relaxed) != 3 && !ring.cold->transport->connect(*ring.cold)) return false;
   if (ring.net) return ring.cold->transport->net()->can_send(ring);
-  ring.credit = load_acquire(ring.credit_line);
+  ring.credit = least_credit(ring);
   return ring.seq - ring.credit < ring.depth;
 }
 
@@ -99,6 +118,7 @@ Status Transport::set_peers(std::span<const Bytes> infos) {
   classes_.assign(static_cast<size_t>(n), LinkClass::local);
   readable_.assign(static_cast<size_t>(n), 1);
   pids_.assign(static_cast<size_t>(n), 0);
+  bool one_process = true, one_memory = true;
   for (int r = 0; r < n; r++) {
     LocalInfo info{};
     const Bytes &data = infos[static_cast<size_t>(r)];
@@ -106,6 +126,8 @@ Status Transport::set_peers(std::span<const Bytes> infos) {
       return fail(Code::remote, "rank {} sent {} bytes of link information", r, data.size()).peer(r);
     std::memcpy(&info, data.data(), sizeof info);
     const PeerInfo &a = bootstrap_.peer(me), &b = bootstrap_.peer(r);
+    one_process &= a.process == b.process;
+    one_memory &= a.host == b.host && info.shm;
     LinkClass c = LinkClass::net;
     if (a.process == b.process) c = LinkClass::local;
     if (a.process != b.process && a.host == b.host && shm_ && info.shm) c = LinkClass::shm;
@@ -126,6 +148,7 @@ Status Transport::set_peers(std::span<const Bytes> infos) {
     readable_[static_cast<size_t>(r)] = readable.ok();
     if (!readable.ok() && unreadable_.empty()) unreadable_ = readable.error().line();
   }
+  shares_memory_ = one_process || one_memory;
   if (!unreadable_.empty()) log::info(log::Subsys::shm, "pull: {}", unreadable_);
   bootstrap_.set_handler(MsgKind::link, [this](Message m) { on_message(std::move(m)); });
   return {};
@@ -245,25 +268,44 @@ Result<Ring *> Transport::ring(int peer, uint16_t conn, bool sending, const Geom
   cold->sending = sending;
   cold->geometry = geometry;
   cold->link_class = link_class(peer);
+  if (geometry.readers && std::count(classes_.begin(), classes_.end(), LinkClass::local) != bootstrap_.nranks())
+    cold->link_class = LinkClass::shm; // of all readers
   if (cold->link_class == LinkClass::net) {
     TUTTI_TRY(net_->prepare(*cold));
+  } else if (cold->owned()) {
+    TUTTI_TRY(make_memory(*cold));
   } else if (!sending) {
-    TUTTI_TRY(make_receive(*cold));
+    cold->ring.base = const_cast<uint8_t *>(kNothing);
   }
   RingCold *made = cold.get();
-  bool asked = false;
+  std::vector<int> asked;
   {
     std::lock_guard lock(mutex_);
     rings_[key] = std::move(cold);
-    if (!sending)
-      asked = std::erase_if(wanted_,
-                            [&](const Wanted &w) { return w.peer == peer && w.conn == conn && w.geometry == geometry; }) != 0;
+    if (made->owned())
+      std::erase_if(wanted_, [&](const Wanted &w) {
+        const bool mine = (geometry.readers || w.peer == peer) && w.conn == conn && w.geometry == geometry;
+        if (mine) asked.push_back(w.peer);
+        return mine;
+      });
   }
-  if (asked) TUTTI_TRY(grant(*made));
+  for (const int to : asked) TUTTI_TRY(grant(*made, to));
   return &made->ring;
 }
 
-Status Transport::make_receive(RingCold &ring) {
+std::vector<int> Transport::full_at(const Ring &ring) const {
+  const RingCold &cold = *ring.cold;
+  const auto full = [&](uint32_t reader) {
+    return ring.seq - load_acquire(ring.credit_line + reader * (kCreditStride / sizeof(uint64_t))) >= ring.depth;
+  };
+  if (cold.geometry.readers == 0) return {cold.peer};
+  std::vector<int> out;
+  for (uint32_t i = 0; i < cold.geometry.readers; i++)
+    if (full(i)) out.push_back(static_cast<int>(i) < cold.peer ? static_cast<int>(i) : static_cast<int>(i) + 1);
+  return out;
+}
+
+Status Transport::make_memory(RingCold &ring) {
   const uint64_t bytes = ring.geometry.bytes();
   TUTTI_TRY(budget_.take(bytes, name_of(ring)));
   const bool touch = ring.geometry.descriptors != 1; // payloads rarely travel in such slots
@@ -281,17 +323,19 @@ Status Transport::make_receive(RingCold &ring) {
     }
   }
   install(ring, ring.block.data());
+  ring.state.store(3, std::memory_order_release);
   if (ring.geometry.descriptors) pull_header(ring.ring).readable = readable(ring.peer);
   return {};
 }
 
 bool Transport::peer_went_elsewhere(const Ring &ring) {
   const RingCold &mine = *ring.cold;
-  if (ring.net) return false; // what the peer sent before may still be on its way
+  if (ring.net) return false;                                        // what the peer sent before may still be on its way
+  if (mine.state.load(std::memory_order_relaxed) != 3) return false; // it may be there, but cannot be seen yet
   std::lock_guard lock(mutex_);
   bool other =
       std::any_of(wanted_.begin(), wanted_.end(), [&](const Wanted &w) { return w.peer == mine.peer && w.conn == mine.conn; });
-  const auto from = rings_.lower_bound(Key{mine.peer, mine.conn, false, Geometry{0, 0, 0, 0, 0, 0}});
+  const auto from = rings_.lower_bound(Key{mine.peer, mine.conn, false, Geometry{0, 0, 0, 0, 0, 0, 0}});
   for (auto it = from; !other && it != rings_.end(); ++it) {
     const RingCold &c = *it->second;
     if (c.peer != mine.peer || c.conn != mine.conn || c.sending) break;
@@ -347,7 +391,7 @@ void Transport::on_message(Message message) {
   RingCold *ring = nullptr;
   {
     std::lock_guard lock(mutex_);
-    const auto it = rings_.find(Key{message.from, conn, true, m.geometry});
+    const auto it = rings_.find(Key{message.from, conn, m.geometry.readers == 0, m.geometry});
     if (it != rings_.end()) ring = it->second.get(); // rings live as long as the transport
   }
   if (ring && ring->state.load(std::memory_order_relaxed) == 1)
@@ -358,29 +402,33 @@ void Transport::on_request(int from, uint16_t conn, const Geometry &geometry) {
   RingCold *ring = nullptr;
   {
     std::lock_guard lock(mutex_);
-    const auto it = rings_.find(Key{from, conn, false, geometry});
+    const auto it =
+        rings_.find(geometry.readers ? Key{bootstrap_.rank(), conn, true, geometry} : Key{from, conn, false, geometry});
     if (it == rings_.end())
       wanted_.push_back({from, conn, geometry});
     else
       ring = it->second.get();
   }
   if (!ring) return;
-  if (Status s = grant(*ring); !s.ok()) report(s.error());
+  if (Status s = grant(*ring, from); !s.ok()) report(s.error());
 }
 
-Status Transport::grant(RingCold &ring) {
+Status Transport::grant(RingCold &ring, int to) {
   if (ring.link_class == LinkClass::net) {
     net_->ask_listen(ring);
     return {};
   }
-  UniqueFd fd;
+  UniqueFd last; // closed when every peer has one
+  int fd = -1;
   {
     std::lock_guard lock(mutex_);
-    if (std::exchange(ring.given, true)) return {};
-    fd = std::move(ring.fd);
+    const uint32_t all = std::max(1u, ring.geometry.readers);
+    if (ring.given == all) return {};
+    fd = ring.fd.get();
+    if (++ring.given == all) last = std::move(ring.fd);
   }
   LinkMessage m{kGrant, ring.conn, ring.geometry, ring.block.id()};
-  return bootstrap_.send(ring.peer, kTag, std::as_bytes(std::span(&m, 1)), fd.get());
+  return bootstrap_.send(to, kTag, std::as_bytes(std::span(&m, 1)), fd);
 }
 
 void Transport::send_net_grant(RingCold &ring, std::span<const std::byte> address) {

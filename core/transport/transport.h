@@ -3,6 +3,7 @@
 //
 // The receiver owns a ring and creates it when a plan is bound. The sender asks for it with a message when it first needs it;
 // the receiver's service thread answers at once, or as soon as a plan with that ring is bound. Nobody waits inside bind().
+// A ring with several readers is the sender's in the same way, and each reader asks for it.
 #pragma once
 #include "bootstrap/bootstrap.h"
 #include "config/config.h"
@@ -28,18 +29,20 @@ class Transport;
 struct RingCold {
   Ring ring;
   Transport *transport = nullptr;
-  int peer = -1;
+  int peer = -1; // the sender, of a ring with several readers
   uint16_t conn = 0;
   bool sending = false;
-  bool given = false; // receive ring of a shm link: the peer has it (guarded by Transport::mutex_)
+  uint32_t given = 0; // ring of this rank in memory: how many peers have it (guarded by Transport::mutex_)
   Geometry geometry;
   LinkClass link_class = LinkClass::local;
   Block block;
   UniqueFd fd; // of the block until the peer has it
-  // Send rings: 0 new, 1 asked, 2 granted (`offer` may be taken by the owner), 3 connected.
+  // Rings of peers: 0 new, 1 asked, 2 granted (`offer` may be taken by the engine's owner), 3 connected, as this rank's own
+  // are.
   std::atomic<uint32_t> state{0};
   Block offer;
   uint64_t described = 0; // send ring: the last message that the peer reads in this rank's memory
+  bool owned() const { return sending == (geometry.readers != 0); }
 };
 
 // The next message of a receive ring in memory is there, of whatever operation.
@@ -58,6 +61,7 @@ public:
   Status set_peers(std::span<const Bytes> infos);
   LinkClass link_class(int peer) const { return classes_[static_cast<size_t>(peer)]; }
   std::string describe(int peer) const;
+  bool shares_memory() const { return shares_memory_; } // every rank with every other one; all ranks see it alike
   // Why this rank cannot read the private memory of a process that it shares memory with, and of whose rank; "" = it can.
   const std::string &unreadable() const { return unreadable_; }
   bool readable(int peer) const { return readable_[static_cast<size_t>(peer)] != 0; }
@@ -72,13 +76,14 @@ public:
   void ask_region(int peer, uint64_t id);
   Status offer_region(uint64_t id); // to all processes that share memory with this one, before they ask
 
-  // The ring of (peer, conn, direction, geometry), made if need be. [binder]
+  // The ring of (peer, conn, direction, geometry), made if need be. To several readers: peer is this rank. [binder]
   Result<Ring *> ring(int peer, uint16_t conn, bool sending, const Geometry &geometry);
   // True when the peer uses, or asks for, another ring of this receive link while this one is empty: it runs another operation.
   // Of links in memory only: a request may overtake what a network carries.
   bool peer_went_elsewhere(const Ring &ring);
 
-  bool connect(RingCold &ring); // a step towards a usable send ring [owner]
+  bool connect(RingCold &ring);                     // a step towards a usable ring of a peer [owner]
+  std::vector<int> full_at(const Ring &ring) const; // peers for whom this send ring in memory has no free slot
   bool has_net() const { return net_ != nullptr; }
   NetPort *net() { return net_.get(); }
   MemoryBudget &budget() { return budget_; }
@@ -107,20 +112,20 @@ private:
 
   Transport(Bootstrap &bootstrap, std::shared_ptr<const Config> config, OnError on_error);
   Status probe(int peer, int32_t pid, uint64_t address, uint64_t word);
-  Status make_receive(RingCold &ring);
+  Status make_memory(RingCold &ring);
   Status give_region(int peer, uint64_t id);
   std::vector<RingCold *> lending() const; // connected, so their memory stays
   void region_freed(uint64_t id) override;
   void on_message(Message message);
   void on_request(int from, uint16_t conn, const Geometry &geometry);
   void on_grant(RingCold &ring, uint64_t id, const UniqueFd &fd, std::span<const std::byte> rest);
-  Status grant(RingCold &ring);
+  Status grant(RingCold &ring, int to);
 
   Bootstrap &bootstrap_;
   std::shared_ptr<const Config> config_;
   OnError on_error_;
   MemoryBudget budget_;
-  bool shm_ = true;
+  bool shm_ = true, shares_memory_ = false;
   bool stopped_ = false;
   std::vector<LinkClass> classes_;
   std::vector<uint8_t> readable_; // by rank: its private memory can be read from here
@@ -132,7 +137,7 @@ private:
   mutable std::mutex mutex_;                 // guards rings_, wanted_, given_ and RingCold::given, fd
   std::set<std::pair<uint64_t, int>> given_; // this process's regions, and the ranks that were given them
   std::map<Key, std::unique_ptr<RingCold>> rings_;
-  std::vector<Wanted> wanted_; // requests for rings that no bound plan has yet
+  std::vector<Wanted> wanted_; // requests for rings of this rank that no bound plan has yet
 };
 
 } // namespace tutti

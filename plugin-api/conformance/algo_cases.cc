@@ -76,7 +76,8 @@ template <tutti_coll coll> void right_in_variants(const Plugin &plugin, const vo
     prove(algo, coll, n, root, 2, TUTTI_REQ_IN_PLACE | TUTTI_REQ_MANY_SLICES, 0);
     prove(algo, coll, n, root, 1, TUTTI_REQ_MANY_SLICES, 0);
     prove(algo, coll, n, root, 2, 0, 2);
-    prove(algo, coll, n, root, 2, TUTTI_REQ_MULTICAST, 0);
+    for (uint32_t more : {0u, uint32_t(TUTTI_REQ_MANY_SLICES), uint32_t(TUTTI_REQ_IN_PLACE), uint32_t(TUTTI_REQ_NONUNIFORM)})
+      prove(algo, coll, n, root, 2, TUTTI_REQ_MULTICAST | more, 0);
     prove(algo, coll, n, root, 1, TUTTI_REQ_NONUNIFORM, 0);
     for (uint32_t max_lanes : {1u, 2u, 3u, 5u}) prove(algo, coll, n, root, 3, TUTTI_REQ_MANY_SLICES, 0, max_lanes);
   }

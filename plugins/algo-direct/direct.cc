@@ -10,6 +10,8 @@
 // Operands are combined in the order of the ranks, wherever that happens, so all ranks get the same bits. Peers are served in
 // the order rank + 1, rank + 2, ...: no two ranks begin with the same one.
 //
+// What goes to all alike is sent once, through a link that all others read, where the ranks share memory.
+//
 // With one slice, one lane does everything: a second one costs its bookkeeping. With many slices, sending and receiving are
 // lanes of their own, receivers first, so that slots are freed before new ones are wanted.
 #include <tutti/plugin/cxx/plugin.hpp>
@@ -57,7 +59,9 @@ private:
   // Writes the plan of one rank. The number of a channel is the group of its lanes and the conn of its links.
   class Schedule {
   public:
-    Schedule(const tutti_algo_request &req, PlanWriter &w) : req_(req), n(req.nranks), me(req.rank), root(req.root), w_(w) {}
+    Schedule(const tutti_algo_request &req, PlanWriter &w)
+        : req_(req), n(req.nranks), me(req.rank), root(req.root),
+          shared(req.flags & TUTTI_REQ_MULTICAST && n > 2 ? int{TUTTI_LINK_MULTICAST} : 0), w_(w) {}
 
     bool many_slices() const {
       const bool room = req_.max_lanes == 0 || req_.max_lanes >= 3;
@@ -78,9 +82,9 @@ private:
     void all_gather() {
       for (int ch = 0, end = shape(1, 2); ch < end; ch++) {
         auto [receive, send] = lanes(ch);
-        from_behind(receive, ch);
-        to_ahead(send, ch);
-        send.step().src(in(0)).store(out(me)).send(0, n - 1);
+        from_behind(receive, ch, shared);
+        to_all(send, ch);
+        send.step().src(in(0)).store(out(me)).send(0, copies());
         receive.step().recv().store(out(me - 1).every(-1, n)).next_link(1).repeat(n - 1);
       }
     }
@@ -98,9 +102,9 @@ private:
     void all_reduce_one_shot() {
       for (int ch = 0, end = shape(1, 1); ch < end; ch++) {
         Lane lane = w_.lane(ch);
-        from_all(lane, ch);
-        to_ahead(lane, ch);
-        lane.step().src(in(0)).preop().send(0, n - 1);
+        from_all(lane, ch, shared);
+        to_all(lane, ch);
+        lane.step().src(in(0)).preop().send(0, copies());
         lane.step().src(in(0)).preop().recv(0, n - 1).reduce().position(me).postop().store(out(0));
       }
     }
@@ -110,13 +114,13 @@ private:
       const int channels = shape(n, 3);
       for (int ch = 0; ch < channels; ch++) {
         Lane results = w_.lane(ch), combine = w_.lane(ch), operands = w_.lane(ch);
-        from_behind(results, channels + ch);
+        from_behind(results, channels + ch, shared);
         from_all(combine, ch);
-        to_ahead(combine, channels + ch);
+        to_all(combine, channels + ch);
         to_ahead(operands, ch);
         auto sent = operands.step();
         sent.src(in(me + 1).every(1, n)).preop().send().next_link(1).repeat(n - 1);
-        combine.step().src(in(me)).preop().recv(0, n - 1).reduce().position(me).postop().store(out(me)).send(0, n - 1);
+        combine.step().src(in(me)).preop().recv(0, n - 1).reduce().position(me).postop().store(out(me)).send(0, copies());
         auto result = results.step();
         result.recv().store(out(me - 1).every(-1, n)).next_link(1).repeat(n - 1);
         if (in_place()) result.after(sent); // or the result of a chunk would overwrite what is still to be sent
@@ -127,10 +131,10 @@ private:
       for (int ch = 0, end = shape(1, 1); ch < end; ch++) {
         Lane lane = w_.lane(ch);
         if (me == root) {
-          to_ahead(lane, ch);
-          lane.step().src(in(0)).store(out(0)).send(0, n - 1);
+          to_all(lane, ch);
+          lane.step().src(in(0)).store(out(0)).send(0, copies());
         } else {
-          lane.from(root, ch).step().recv().store(out(0));
+          lane.from(root, ch, shared).step().recv().store(out(0));
         }
       }
     }
@@ -195,16 +199,25 @@ private:
     void to_ahead(Lane lane, int conn) const {
       for (int k = 1; k < n; k++) lane.to((me + k) % n, conn);
     }
-    void from_behind(Lane lane, int conn) const { // so that the k-th to receive from is the one whose k-th peer this rank is
-      for (int k = 1; k < n; k++) lane.from((me - k + n) % n, conn);
+    void to_all(Lane lane, int conn) const { // what is the same for all
+      if (shared)
+        lane.to(me, conn, shared);
+      else
+        to_ahead(lane, conn);
     }
-    void from_all(Lane lane, int conn) const { // in the order of the ranks, for operands
+    int copies() const { return shared ? 1 : n - 1; } // links of to_all()
+    // So that the k-th to receive from is the one whose k-th peer this rank is.
+    void from_behind(Lane lane, int conn, int flags = 0) const {
+      for (int k = 1; k < n; k++) lane.from((me - k + n) % n, conn, flags);
+    }
+    void from_all(Lane lane, int conn, int flags = 0) const { // in the order of the ranks, for operands
       for (int r = 0; r < n; r++)
-        if (r != me) lane.from(r, conn);
+        if (r != me) lane.from(r, conn, flags);
     }
 
     const tutti_algo_request &req_;
     const int n, me, root;
+    const int shared; // flags of links that carry the same to all: one of them has all readers where memory is shared
     PlanWriter &w_;
   };
 };

@@ -10,7 +10,7 @@ enum {
   TUTTI_REQ_NONUNIFORM = 1u << 0,  /* blocks differ in size and a rank knows only those of its own IN and OUT: no relaying */
   TUTTI_REQ_MANY_SLICES = 1u << 1, /* chunks will be longer than a slice: separate send and receive lanes pay */
   TUTTI_REQ_IN_PLACE = 1u << 2,    /* IN and OUT are the same memory where the collective allows it */
-  TUTTI_REQ_MULTICAST = 1u << 3    /* all ranks share memory: MULTICAST links may be used. Set in no job in 0.1 */
+  TUTTI_REQ_MULTICAST = 1u << 3    /* all ranks share memory, so MULTICAST links may be used */
 };
 
 /* What was searched for one channel: in 0.1 the ring only. Passed as an array of channel_stride-byte elements. */
