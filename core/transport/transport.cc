@@ -2,7 +2,9 @@
 #include "log/log.h"
 #include "transport/net_port.h"
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <random>
 #include <thread>
 #include <unistd.h>
@@ -418,17 +420,18 @@ Status Transport::grant(RingCold &ring, int to) {
     net_->ask_listen(ring);
     return {};
   }
-  UniqueFd last; // closed when every peer has one
-  int fd = -1;
+  UniqueFd fd; // this call's own: another one, to another reader, may be the last and close it
   {
     std::lock_guard lock(mutex_);
     const uint32_t all = std::max(1u, ring.geometry.readers);
     if (ring.given == all) return {};
-    fd = ring.fd.get();
-    if (++ring.given == all) last = std::move(ring.fd);
+    if (++ring.given == all)
+      fd = std::move(ring.fd);
+    else if (ring.fd && !(fd = UniqueFd(::fcntl(ring.fd.get(), F_DUPFD_CLOEXEC, 0))))
+      return fail_errno(errno, "duplicating the descriptor of a " + name_of(ring)).peer(to);
   }
   LinkMessage m{kGrant, ring.conn, ring.geometry, ring.block.id()};
-  return bootstrap_.send(to, kTag, std::as_bytes(std::span(&m, 1)), fd);
+  return bootstrap_.send(to, kTag, std::as_bytes(std::span(&m, 1)), fd.get());
 }
 
 void Transport::send_net_grant(RingCold &ring, std::span<const std::byte> address) {

@@ -163,23 +163,26 @@ alltoall,                                                  1M, 2, shm,       dir
 alltoall,                                                   *, 2, shm,       direct/pull direct, 1, 128K, 4, cached+shared
 all_reduce|reduce_scatter|all_gather,                    128K, 2, net,       direct ring, 1, 128K,  4
 all_reduce|reduce_scatter|all_gather,                       *, 2, net,       direct ring, 1, 256K,  4
-# up to four: few links, so one exchange with everybody is best for every size; from one root only while copies are short
+# up to four: few links, so one exchange with everybody is best for every size
 all_reduce|barrier,                                        1K, 4, *,         direct ring, 1,   1K, 32
 all_reduce|barrier,                                       16K, 4, *,         direct ring, 1,   8K, 16
 reduce_scatter|all_gather|broadcast|reduce,                8K, 4, local|shm, direct ring, 1,   8K, 16
-all_reduce|reduce_scatter|all_gather,                      4M, 4, local|shm, direct ring, 1,  16K, 16
-broadcast|reduce,                                         64K, 4, local|shm, direct ring, 1,  16K, 16
-all_reduce|reduce_scatter|all_gather,                       *, 4, local|shm, direct ring, 1,  64K,  8, nt
-# up to eight: log n rounds once the n messages of an exchange cost more
-all_reduce|barrier,                                        1K, 8, *,         direct ring, 1,   1K,  8
-reduce_scatter|all_gather,                               256K, 8, local|shm, direct ring, 1,   8K,  8
-all_reduce,                                               32K, 8, *,         rhd direct,  1,   8K,  8
+all_reduce|reduce_scatter|all_gather|broadcast|reduce,     4M, 4, local|shm, direct ring, 1,  16K, 16
+all_reduce|reduce_scatter|all_gather|broadcast|reduce,      *, 4, local|shm, direct ring, 1,  64K,  8, nt
+# up to eight: on one host what goes to all is written once, so one exchange stays best; over a network log n rounds are
+all_reduce|barrier,                                        1K, 8, local|shm, direct ring, 1,   1K, 32
+reduce_scatter,                                          256K, 8, local|shm, direct ring, 1,   8K,  8
+all_gather|broadcast|reduce,                               8K, 8, local|shm, direct ring, 1,   8K,  8
+all_reduce,                                                1M, 8, local|shm, direct ring, 1,  16K,  8
+reduce_scatter|all_gather|broadcast|reduce,                8M, 8, local|shm, direct ring, 1,  32K,  8
+all_reduce|reduce_scatter|all_gather|broadcast|reduce,      *, 8, local|shm, direct ring, 1,  64K,  4, nt
+all_reduce|barrier,                                        1K, 8, net,       direct ring, 1,   1K,  8
+all_reduce,                                               32K, 8, net,       rhd direct,  1,   8K,  8
 # more, short
 all_reduce|barrier,                                        4K, 16, *,        direct ring, 1,   4K,  8
 all_reduce|barrier,                                        1K, *, *,         direct ring, 1,   1K,  4
 # between: a ring has one link per rank, so it can afford slots that leave the cache
 all_reduce|reduce_scatter|all_gather|reduce|broadcast,   8K, *, *,         ring direct, 1,   8K,  8
-all_reduce|reduce_scatter|all_gather|reduce|broadcast, 512K, 8, local|shm, ring direct, 1,  16K, 16
 all_reduce|reduce_scatter|all_gather|reduce|broadcast, 512K, *, *,         ring direct, 1,  16K,  8
 # long: bandwidth
 all_reduce|reduce_scatter|all_gather|reduce|broadcast,    *, *, local|shm, ring direct, 1, 128K,  4

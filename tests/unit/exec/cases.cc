@@ -102,8 +102,8 @@ uint64_t run_case(const Case &c, int rank, Engine &engine, int times) {
   return wrong;
 }
 
-bool right_on_threads(const Case &c) {
-  Threads world(c.n);
+bool right_on_threads(const Case &c, bool mixed) {
+  Threads world(c.n, nullptr, 1, {}, false, mixed);
   std::atomic<uint64_t> wrong{0};
   world.run([&](int r) { wrong += run_case(c, r, world.engine(r)); });
   if (wrong)

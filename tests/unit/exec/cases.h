@@ -24,7 +24,7 @@ struct Case {
 // Wrong elements of one rank after running the case `times` times; a million and more: an error, printed.
 uint64_t run_case(const Case &c, int rank, Engine &engine, int times = 3);
 
-// The same on n threads; true when all is right.
-bool right_on_threads(const Case &c);
+// The same on n threads; true when all is right. mixed: they pass for two processes.
+bool right_on_threads(const Case &c, bool mixed = false);
 
 } // namespace tutti::test

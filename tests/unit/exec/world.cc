@@ -44,7 +44,8 @@ std::shared_ptr<const Plan> plan_of(std::string_view algo, const PlanRequest &re
   return *plan;
 }
 
-Threads::Threads(int count, std::shared_ptr<const Config> config, int comms, Iface<tutti_net_v1> net, bool far) : n(count) {
+Threads::Threads(int count, std::shared_ptr<const Config> config, int comms, Iface<tutti_net_v1> net, bool far, bool mixed)
+    : n(count) {
   if (!config) config = config_with({});
   worlds.resize(static_cast<size_t>(comms));
   for (auto &world : worlds) {
@@ -55,6 +56,8 @@ Threads::Threads(int count, std::shared_ptr<const Config> config, int comms, Ifa
       for (int q = 0; far && q < n; q++)
         world[static_cast<size_t>(r)]->peer_info(q).host = world[static_cast<size_t>(r)]->peer_info(q).process[1] =
             100 + static_cast<uint64_t>(q);
+      for (int q = 0; mixed && q < n; q++)
+        world[static_cast<size_t>(r)]->peer_info(q).process[1] = 1 + static_cast<uint64_t>(q) % 2;
       auto e = Engine::create(*world[static_cast<size_t>(r)], registry(), config, net);
       if (!e.ok()) std::abort();
       world[static_cast<size_t>(r)]->on_failure([p = e->get()](const Error &error) { p->fail(error); });

@@ -270,8 +270,9 @@ std::shared_ptr<const Plan> plan_of(std::string_view algo, const PlanRequest &re
 // n ranks as threads of this process, `comms` engines each. body(rank, engines) runs on one thread per rank.
 class Threads {
 public:
+  // far: each passes for a host of its own. mixed: even and odd ranks pass for two processes.
   explicit Threads(int n, std::shared_ptr<const Config> config = nullptr, int comms = 1, Iface<tutti_net_v1> net = {},
-                   bool far = false);
+                   bool far = false, bool mixed = false);
   ~Threads() { engines.clear(); }
   void run(const std::function<void(int rank)> &body);
   Engine &engine(int rank, int comm = 0) { return *engines[static_cast<size_t>(comm)][static_cast<size_t>(rank)]; }
