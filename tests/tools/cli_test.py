@@ -579,7 +579,7 @@ class Info(Tools):
     def test_nothing_is_wider_than_130_columns(self):
         for words in (["info"], ["info", "plugins"], ["info", "config"], ["perf", "--help"], ["run", "--help"], ["--help"],
                       ["plan", "--help"], ["plan", "check", "--help"], ["plan", "show", "--help"], ["plan", "simulate", "--help"],
-                      ["plan", "simulate"], ["plan", "check", "--coll", "all", "--ranks", "2..4", "--in-place", "both"]):
+                      ["plan", "volume", "--help"], ["plan", "volume"], ["plan", "simulate"], ["plan", "check", "--coll", "all", "--ranks", "2..4", "--in-place", "both"]):
             wide = [line for line in self.good(run(TUTTI, *words)).stdout.splitlines() if len(line) > 130 and "/" not in line]
             self.assertEqual(wide, [], words)
 
@@ -685,6 +685,21 @@ class Info(Tools):
         self.assertGreater(hosts["seconds"], j["seconds"])
         for bad in (["--alpha", "x"], ["--alpha", "nan"], ["--alpha", "inf"], ["--beta", "1,inf"], ["--beta", "0"], ["-b", "many"], ["-n", "2..4"]):
             self.assertEqual(run(TUTTI, "plan", "simulate", "ring", "all_reduce", *bad).returncode, 64, bad)
+
+    def test_volumes_come_with_formula_and_inputs(self):
+        out = self.good(run(TUTTI, "plan", "volume", "ring", "-n", 4, "-b", "64K")).stdout
+        self.assertRegex(out, r"(?m)^  all_reduce, sent per rank\n    2 \(n - 1\) / n \* S += 98304 bytes +with n = 4, S = 65536$")
+        simulated = json.loads(self.good(run(TUTTI, "plan", "simulate", "ring", "all_reduce", "-n", 4, "-b", "64K", "--json")).stdout)
+        self.assertEqual({l["bytes"] for l in simulated["links"]}, {98304})
+        ddp = json.loads(self.good(run(TUTTI, "plan", "volume", "ddp", "-n", 1024, "--parameters", "175e9", "--json")).stdout)
+        self.assertEqual(ddp[0]["inputs"], {"n": 1024, "P": 175e9, "e": 2})
+        self.assertAlmostEqual(ddp[0]["value"], 2 * 1023 / 1024 * 350e9, 0)
+        tree = json.loads(self.good(run(TUTTI, "plan", "volume", "fat-tree", "--ports", 64, "--json")).stdout)
+        self.assertEqual([v["value"] for v in tree[:2]], [65536, 5120])
+        topics = {v["topic"] for v in json.loads(self.good(run(TUTTI, "plan", "volume", "--json")).stdout)}
+        self.assertLessEqual({"busbw", "ring", "tree", "collnet", "ddp", "zero1", "zero2", "zero3", "tensor", "pipeline", "fat-tree"}, topics)
+        for bad in (["rings"], ["fat-tree", "--ports", 7], ["ring", "-n", 1], ["ring", "-b", "many"], ["ddp", "--parameters", "nan"]):
+            self.assertEqual(run(TUTTI, "plan", "volume", *bad).returncode, 64, bad)
 
     def test_slices_shorter_than_chunks_imply_the_plan_for_many(self):
         def links(*words):
