@@ -223,7 +223,7 @@ TEST_CASE("a fat tree of k-port switches has the hosts, switches and cables that
           connect(name("edge", pod, i), name("middle", pod, j));
           connect(name("middle", pod, i), name("core", i, j));
         }
-    for (const auto &[which, used] : ports) CHECK_MESSAGE(used == k, which);
+    for (const auto &port : ports) CHECK_MESSAGE(port.second == k, port.first);
     const auto level = [&](const char *first) {
       return std::count_if(ports.begin(), ports.end(), [&](const auto &p) { return p.first.starts_with(first); });
     };
