@@ -47,6 +47,6 @@ tutti_debian_package(tools tutti-tools utils "collective communication as a plug
                      "tutti-plugins ${same_version}")
 
 # What packages that link the library are told to need.
-file(WRITE ${PROJECT_BINARY_DIR}/package/shlibs "libtutti ${PROJECT_VERSION_MAJOR} ${library} (>= ${PROJECT_VERSION})\n")
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${PROJECT_BINARY_DIR}/package/shlibs)
+file(WRITE ${PROJECT_BINARY_DIR}/deb/shlibs "libtutti ${PROJECT_VERSION_MAJOR} ${library} (>= ${PROJECT_VERSION})\n")
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${PROJECT_BINARY_DIR}/deb/shlibs)
 include(CPack)
