@@ -17,7 +17,7 @@ function(tutti_add_plugin name)
   endif()
   target_link_options(tutti-${name} PRIVATE -Wl,--version-script=${TUTTI_PLUGIN_CMAKE_DIR}/plugin.map)
   include(GNUInstallDirs)
-  install(TARGETS tutti-${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti/plugins)
+  install(TARGETS tutti-${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti/plugins COMPONENT plugins)
   if(TUTTI_BUILD_TESTS OR BUILD_TESTING)
     add_test(NAME plugin.${name}.exports COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DFILE=$<TARGET_FILE:tutti-${name}>
              -DEXPECTED=^tutti_plugin_v1$ -P ${TUTTI_PLUGIN_CMAKE_DIR}/TuttiCheckExports.cmake)

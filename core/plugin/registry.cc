@@ -85,8 +85,9 @@ Status Registry::not_found(std::string_view id, std::string_view name) const {
 std::vector<std::string> Registry::default_directories() {
   std::vector<std::string> out;
   std::error_code ec;
-  const fs::path program = fs::canonical("/proc/self/exe", ec);
-  if (!ec) out.push_back((program.parent_path().parent_path() / "lib/tutti/plugins").string());
+  const fs::path prefix = fs::canonical("/proc/self/exe", ec).parent_path().parent_path();
+  if (!ec) out.push_back((prefix / "lib/tutti/plugins").string());
+  if (!ec && TUTTI_LIBDIR != std::string_view("lib")) out.push_back((prefix / TUTTI_LIBDIR / "tutti/plugins").string());
   if (const std::string own = own_directory(); !own.empty()) out.push_back(own + "/tutti/plugins");
   return out;
 }

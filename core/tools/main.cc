@@ -19,7 +19,7 @@ constexpr std::string_view kHelp =
     "  run -n N -- PROGRAM    start a program as N ranks on this host\n"
     "  perf OP                measure and verify an operation (all_reduce, alltoall, ...)\n"
     "  info [TOPIC]           version, host, plugins loaded and skipped, devices, settings and where they come from\n"
-    "  plan show|check|...    an algorithm's plan: show it, prove it right for all ranks, simulate it\n"
+    "  plan show|check|...    an algorithm's plan: show it, prove it right, simulate it; bytes by formula\n"
     "  check-plugin PATH      whether a plugin keeps the rules of the plugin ABI\n"
     "  version                the version\n"
     "\n"

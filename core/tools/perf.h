@@ -1,6 +1,7 @@
 // tutti/core/tools/perf.h: `tutti perf OP`: what the parts of the performance test share.
 #pragma once
 #include "base/status.h"
+#include "tools/perf_expect.h"
 #include "tutti/tutti.h"
 #include <cstdint>
 #include <string>
@@ -21,13 +22,14 @@ struct Args {
   int root = 0; // -1 = all, one after the other
   int parallel_init = 0, check = 1, blocking = 0, null_stream = 0, timeout = 0;
   bool cpu_time = false, timestamps = false, memory = false, explain = false, overlap = false;
-  std::string json;
+  std::string json, expect;
   int average = 1, local_register = 0, unalign = 0;
   bool per_iter = false;
   int skip = 0;
-  double min_bandwidth = -1;      // NCCL_TESTS_MIN_BW, GB/s; < 0 = none
-  int progress_fd = -1;           // a terminal besides stdout and stderr, from the built-in launch
-  std::vector<std::string> words; // the command line, for the JSON file
+  std::vector<PassLine> pass_lines; // --expect
+  double min_bandwidth = -1;        // NCCL_TESTS_MIN_BW, GB/s; < 0 = none
+  int progress_fd = -1;             // a terminal besides stdout and stderr, from the built-in launch
+  std::vector<std::string> words;   // the command line, for the JSON file
 };
 // 0: go on with *args; otherwise an exit code, +1 for "help was printed": see perf_args.cc.
 struct Parsed {
@@ -70,6 +72,12 @@ struct Call {
   bool in_place;
 };
 
+// Bus bandwidth over algorithm bandwidth.
+struct BusFactor {
+  const char *formula; // of n ranks
+  double (*of)(int nranks);
+};
+
 // One of the tested operations.
 struct Operation {
   const char *name;
@@ -77,8 +85,8 @@ struct Operation {
   // elements: the size asked for. v: see alltoallv_counts.
   Shape (*shape)(uint64_t elements, size_t element_bytes, int rank, int nranks, int root);
   tuttiResult_t (*run)(const Call &call);
-  double (*factor)(int nranks); // bus bandwidth over algorithm bandwidth
-  bool power_of_two;            // needs such a number of ranks
+  BusFactor factor;
+  bool power_of_two; // needs such a number of ranks
 };
 const Operation *find_operation(std::string_view name);
 std::vector<const Operation *> all_operations();
@@ -110,11 +118,12 @@ struct Overlap {
 };
 struct Explained {
   std::string algo = "-", proto = "-", transport = "-";
+  std::string link; // slowest kind
   int64_t channels = 0, slot = 0, depth = 0;
   std::string determinism; // what coll.deterministic excludes and why; "" = it is off
 };
 struct Row {
-  uint64_t bytes = 0, count = 0;
+  uint64_t asked = 0, bytes = 0, count = 0; // asked: before it was cut to whole parts
   tuttiDataType_t type = tuttiFloat32;
   int op = -1, root = -1;
   Timing out, in;
@@ -149,6 +158,7 @@ private:
   int nranks_, processes_;
   std::vector<Device> devices_;
   std::vector<Row> rows_;
+  PassCheck pass_;
   std::string start_time_;
   uint64_t wrong_ = 0;
   double started_ = 0, bandwidth_ = 0;

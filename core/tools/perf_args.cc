@@ -40,6 +40,8 @@ constexpr const char *kEnvironment =
     "  NCCL_TESTS_ALLTOALLV_SPREAD=0..1    how far pairs differ (default 0.5); _MATRIX_FILE: a row of relative weights per\n"
     "                                      sender instead; _MATRIX_SCALE: factor on all counts; _PRINT_SUMMARY=1. The\n"
     "                                      diagonal sizes the blocks of all_gather_v and reduce_scatter_v\n"
+    "Pass lines, a table each, in TOML: [NAME] with operation (name or list), busbw (\"18 GB/s\") and, if wanted, sizes\n"
+    "(\"1M\", \"1K..64K\", \"128M..\") and link (slowest kind in use: local shm socket ib, net for any network, net:NAME)\n"
     "Exit code: 0 right, 1 wrong data or too slow, 2 the test could not run, 64 bad arguments";
 
 Result<std::vector<int>> parse_ops(const std::string &text) {
@@ -118,6 +120,9 @@ void add_options(CLI::App &app, Args &a, Texts &t, GpuOnly &g) {
   app.add_option("-S,--report_timestamps", a.timestamps, "1: end each row with the time of day")->capture_default_str();
   app.add_option("-M,--memory", a.memory, "1: report the library's memory and descriptors")->capture_default_str();
   app.add_option("-J,--output_file", a.json, "Also write the results to this file, as JSON");
+  app.add_option("--expect", a.expect,
+                 "Hold bus bandwidths against the pass lines of this file; exit code 1 when one is missed")
+      ->type_name("FILE");
   app.add_option("-a,--average", a.average, "Times over ranks: 0 rank 0, 1 average, 2 min, 3 max")
       ->check(CLI::Range(0, 3))
       ->capture_default_str();
@@ -144,6 +149,17 @@ void add_options(CLI::App &app, Args &a, Texts &t, GpuOnly &g) {
       ->capture_default_str();
   app.add_option("-D,--device_implementation", g.device_impl, "Only 0: there are no device kernels")->capture_default_str();
   app.add_option("-V,--device_cta_count", g.device_ctas, "Accepted, without effect on hosts")->capture_default_str();
+}
+
+Status load_pass_lines(Args &a) {
+  if (a.expect.empty()) return {};
+  if (a.cpu_time)
+    return fail(Code::invalid_argument, "--expect needs -C 0: with -C 1 there is no bandwidth to hold against a pass line");
+  TUTTI_ASSIGN(lines, read_pass_lines(a.expect));
+  if (std::none_of(lines.begin(), lines.end(), [&](const PassLine &line) { return line.serves(a.op); }))
+    return fail(Code::invalid_argument, "--expect {}: no pass line is about {}", a.expect, a.op);
+  a.pass_lines = std::move(lines);
+  return {};
 }
 
 Status finish(Args &a, const Texts &t, const GpuOnly &g) {
@@ -180,7 +196,7 @@ Status finish(Args &a, const Texts &t, const GpuOnly &g) {
     return fail_errno(errno, fmt::format("-J: cannot write {}", a.json)); // told before an hour of measuring, not after
   if (a.cpu_time && a.blocking != 0)
     return fail(Code::invalid_argument, "-C 1 needs -z 0: with -z {} the time to enqueue includes waiting", a.blocking);
-  return {};
+  return load_pass_lines(a);
 }
 
 } // namespace

@@ -272,15 +272,9 @@ tuttiResult_t run_hypercube(const Call &c) {
   return tuttiSuccess;
 }
 
-double one(int) {
-  return 1;
-}
-double others(int n) {
-  return static_cast<double>(n - 1) / n;
-}
-double twice_others(int n) {
-  return 2 * others(n);
-}
+constexpr BusFactor one{"1", [](int) { return 1.0; }};
+constexpr BusFactor others{"(n - 1) / n", [](int n) { return static_cast<double>(n - 1) / n; }};
+constexpr BusFactor twice_others{"2 (n - 1) / n", [](int n) { return 2.0 * (n - 1) / n; }};
 
 //                        name, reduces, root, in place, data, shape, run, factor, power of two
 constexpr Operation kOperations[] = {

@@ -378,7 +378,7 @@ Timing Rank::measure(const Shape &shape, tuttiDataType_t type, int op, int root,
   time_loop(call, &t);
   if (args_.per_iter || args_.explain) time_iterations(call, &t);
   t.alg_bw = t.seconds > 0 ? static_cast<double>(shape.reported * type_bytes(type)) / t.seconds / 1e9 : 0;
-  t.bus_bw = t.alg_bw * op_.factor(group_size_);
+  t.bus_bw = t.alg_bw * op_.factor.of(group_size_);
   if (args_.check == 0) return t;
   int64_t wrong = 0;
   for (int i = 0; i < args_.check && op_.has_data; i++)
@@ -399,6 +399,7 @@ Explained Rank::explain(const Row &row, const Shape &shape) {
   e.algo = text_of(j, {"algo"});
   e.proto = text_of(j, {"proto"});
   e.transport = text_of(j, {"transports"});
+  e.link = slowest_link(j);
   e.channels = number_of(j, {"channels"});
   e.slot = number_of(j, {"slot_bytes"});
   e.depth = number_of(j, {"depth"});
@@ -409,6 +410,7 @@ Explained Rank::explain(const Row &row, const Shape &shape) {
 Row Rank::measure_row(uint64_t bytes, tuttiDataType_t type, int op, int root) {
   const Shape shape = op_.shape(bytes / type_bytes(type), type_bytes(type), group_rank_, group_size_, root);
   Row row;
+  row.asked = bytes;
   row.bytes = shape.reported * type_bytes(type);
   row.count = shape.param;
   row.type = type;
@@ -422,7 +424,7 @@ Row Rank::measure_row(uint64_t bytes, tuttiDataType_t type, int op, int root) {
     if (report_) report_->progress(row, "beside a computation");
     row.overlap = measure_overlap(make_call(shape, type, op, root, false));
   }
-  if (report_ && args_.explain) row.explained = explain(row, shape);
+  if (report_ && (args_.explain || !args_.pass_lines.empty())) row.explained = explain(row, shape);
   return row;
 }
 

@@ -158,8 +158,8 @@ Stats stats_of(std::vector<double> v) {
 }
 
 Report::Report(const Args &args, int nranks, int processes, std::vector<Device> devices)
-    : args_(args), nranks_(nranks), processes_(processes), devices_(std::move(devices)), start_time_(clock_text()),
-      started_(now()) {
+    : args_(args), nranks_(nranks), processes_(processes), devices_(std::move(devices)), pass_(args.pass_lines, args.op),
+      start_time_(clock_text()), started_(now()) {
   for (int fd : {STDOUT_FILENO, STDERR_FILENO, args.progress_fd})
     if (progress_fd_ < 0 && isatty(fd)) progress_fd_ = fd;
 }
@@ -221,6 +221,7 @@ void Report::row(const Row &row) {
   fmt::print("{}\n", line);
   if (args_.explain) fmt::print("{}\n", explained_line(row));
   std::fflush(stdout);
+  pass_.add(row);
   rows_.push_back(row);
   rows_.back().timestamp = clock_text();
 }
@@ -243,16 +244,21 @@ int Report::footer() {
   const bool right = wrong_ == 0, fast = least < 0 || average >= 0.9 * least;
   fmt::print("# Out of bounds values : {} {}\n", wrong_, right ? "OK" : "FAILED");
   fmt::print("# Avg bus bandwidth    : {:.4f}{}\n#\n", average, least < 0 ? "" : fast ? " OK" : " FAILED");
+  for (const std::string &line : pass_.report()) fmt::print("# Pass line {}\n", line);
   fmt::print("# Collective test concluded: {}_perf\n", args_.op);
   std::fflush(stdout);
   if (!args_.json.empty() && !write_json(clock_text(), right, fast, average)) return kFailed;
-  return right && fast ? kOk : kVerdict;
+  if (!right || !fast || pass_.missed()) return kVerdict;
+  if (pass_.measured()) return kOk;
+  print_error(fmt::format("--expect {}: none of its pass lines for {} was measured", args_.expect, args_.op));
+  return kFailed;
 }
 
 bool Report::write_json(const std::string &end_time, bool right, bool fast, double average) const {
   nlohmann::json errors = nlohmann::json::array();
   if (!right) errors.push_back(fmt::format("{} wrong values", wrong_));
   if (!fast) errors.push_back(fmt::format("average bus bandwidth {:.4f} is below 0.9 times {}", average, args_.min_bandwidth));
+  if (pass_.missed()) errors.push_back("bus bandwidth is below a pass line");
   nlohmann::json env = nlohmann::json::object(), devices = nlohmann::json::array(), results = nlohmann::json::array();
   for (char **e = environ; *e; e++) {
     const std::string_view text(*e);
@@ -275,19 +281,20 @@ bool Report::write_json(const std::string &end_time, bool right, bool fast, doub
   }
   int library = 0;
   tuttiGetVersion(&library);
-  const nlohmann::json all{{"version", 3},
-                           {"start_time", start_time_},
-                           {"end_time", end_time},
-                           {"args", args_.words},
-                           {"env", env},
-                           {"nccl_version", library},
-                           {"tutti_version", library},
-                           {"config", config_json(args_)},
-                           {"devices", devices},
-                           {"results", results},
-                           {"out_of_bounds", {{"count", wrong_}, {"okay", right}}},
-                           {"average_bus_bandwidth", {{"bandwidth", average}, {"okay", fast}}},
-                           {"errors", errors}};
+  nlohmann::json all{{"version", 3},
+                     {"start_time", start_time_},
+                     {"end_time", end_time},
+                     {"args", args_.words},
+                     {"env", env},
+                     {"nccl_version", library},
+                     {"tutti_version", library},
+                     {"config", config_json(args_)},
+                     {"devices", devices},
+                     {"results", results},
+                     {"out_of_bounds", {{"count", wrong_}, {"okay", right}}},
+                     {"average_bus_bandwidth", {{"bandwidth", average}, {"okay", fast}}},
+                     {"errors", errors}};
+  if (!args_.pass_lines.empty()) all["pass_lines"] = pass_.json();
   std::ofstream file(args_.json);
   file << all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   if (file.flush()) return true;

@@ -8,6 +8,7 @@
 #include "tools/cli.h"
 #include "tools/help.h"
 #include "tools/plan_simulate.h"
+#include "tools/plan_volume.h"
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -225,6 +226,13 @@ int simulate_one(const Iface<tutti_algo_v1> &algo, const Options &o, tutti_coll 
   return kOk;
 }
 
+int print_volumes(const VolumeArgs &args) {
+  const auto found = volumes(args);
+  if (!found.ok()) return usage_or_failed(found.status());
+  print(volume_text(*found, args.json));
+  return kOk;
+}
+
 enum class Command { show, check, simulate };
 int run(const Options &o, Command command) {
   std::vector<tutti_coll> colls;
@@ -287,7 +295,7 @@ void check_options(CLI::App *app, Options *o) {
 
 int plan_main(std::span<const std::string> args) {
   Options o;
-  CLI::App app("Shows what an algorithm would do, proves whether that is right, and simulates it", "tutti plan");
+  CLI::App app("Shows what an algorithm would do, proves whether that is right, simulates it, and counts bytes", "tutti plan");
   app.formatter(std::make_shared<HelpText>());
   app.require_subcommand(1);
   CLI::App *show_app = app.add_subcommand("show", "Print the plan of one or all ranks");
@@ -301,8 +309,13 @@ int plan_main(std::span<const std::string> args) {
   simulate_options(simulate_app, "Options", &o.simulate);
   simulate_app->add_flag("--in-place", o.show_in_place, "the plan for IN and OUT in the same memory");
   simulate_app->add_flag("--json", o.simulate.json, "all of it, for programs");
+  VolumeArgs volume;
+  CLI::App *volume_app =
+      app.add_subcommand("volume", "Bytes that collectives and training move, sizes of fat trees: formula, inputs and result");
+  volume_options(volume_app, &volume);
   try {
     app.parse(std::vector<std::string>(args.rbegin(), args.rend())); // CLI11 takes them last first
+    if (volume_app->parsed()) return print_volumes(volume);
     return run(o, show_app->parsed() ? Command::show : check_app->parsed() ? Command::check : Command::simulate);
   } catch (const CLI::ParseError &e) {
     return app.exit(e) == 0 ? kOk : kUsage;

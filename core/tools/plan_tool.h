@@ -1,4 +1,4 @@
-// tutti/core/tools/plan_tool.h: `tutti plan show`, `tutti plan check` and `tutti plan simulate`.
+// tutti/core/tools/plan_tool.h: `tutti plan show`, `check`, `simulate` and `volume`.
 #pragma once
 #include <span>
 #include <string>

@@ -340,6 +340,45 @@ class PerfFlags(Tools):
         self.assertEqual(r.returncode, 64)
         self.assertIn('NCCL_TESTS_MIN_BW="fast"', r.stderr)
 
+    def test_pass_lines(self):
+        def expect(text, op="all_reduce", words=("--ranks", 2), **env):
+            with tempfile.TemporaryDirectory() as folder:
+                path, out = os.path.join(folder, "expect.toml"), os.path.join(folder, "out.json")
+                with open(path, "w") as f:
+                    f.write(text)
+                r = perf(op, *words, "-b", "1K", "-e", "4K", "-f", 4, "-n", 2, "-J", out, "--expect", path, **env)
+                if os.path.exists(out):
+                    with open(out) as f:
+                        r.json = json.load(f)
+                return r
+        line = '[{}]\noperation = ["all_reduce", "sendrecv"]\nlink = "{}"\nsizes = "{}"\nbusbw = "{}"\n'
+        easy, hard = line.format("easy", "shm", "1K..4K", "0.001 MB/s"), line.format("hard", "shm", "4K..", "1e6 GB/s")
+        r = self.good(expect(easy))
+        self.assertRegex(r.stdout, r"(?m)^# Pass line easy \(\S+expect\.toml:1\): 0\.00 GB/s over shm, 1K\.\.4K: 4 results, the least .* OK$")
+        self.assertTrue(r.json["pass_lines"][0]["okay"])
+        r = expect(easy + hard)
+        self.assertEqual(r.returncode, 1, r.all)
+        self.assertRegex(r.stdout, r"(?m)^# Pass line hard \(\S+expect\.toml:6\): .*: 2 of 2 results below, the least \d+\.\d\d GB/s at 4096"
+                                   r"( in place)?: \d+\.\d\d GB/s \((100\.0|99\.\d) %\) short FAILED$")
+        self.assertEqual([(p["name"], p["okay"]) for p in r.json["pass_lines"]], [("easy", True), ("hard", False)])
+        self.assertIn("bus bandwidth is below a pass line", r.json["errors"])
+        self.assertEqual(expect(hard, "sendrecv").returncode, 1)
+        # The kind of link is the slowest in use.
+        self.good(expect(easy + line.format("hard", "socket", "1K", "1e6 GB/s")))
+        self.assertEqual(expect(easy + line.format("hard", "socket", "1K", "1e6 GB/s"), TUTTI_SHM_DISABLE=1).returncode, 1)
+        self.assertEqual(expect(line.format("hard", "net", "1K", "1e6 GB/s"), TUTTI_SHM_DISABLE=1).returncode, 1)
+        self.assertEqual(expect(line.format("hard", "local", "1K", "1e6 GB/s"), words=("-t", 2)).returncode, 1)
+        # Nothing measured is no success.
+        r = expect(line.format("far", "ib", "1K..", "18 GB/s"))
+        self.assertEqual(r.returncode, 2, r.all)
+        self.assertIn("not measured: the link is shm", r.stdout)
+        self.assertIn("none of its pass lines for all_reduce was measured", r.all)
+        for text, op, what in ((easy, "alltoall", "no pass line is about alltoall"), ("[a]\nbusbw = 18\n", "all_reduce", ":2: busbw \"18\""),
+                               (easy + "color = 1\n", "all_reduce", ':6: [easy] unknown key "color"')):
+            r = expect(text, op)
+            self.assertEqual(r.returncode, 64, r.all)
+            self.assertIn(what, r.stderr)
+
     def test_one_rank_is_noted(self):
         r = self.good(perf("all_reduce", "-b", 8, "-e", 8, "-n", 1))
         self.assertIn("note: one rank only", r.stderr)
@@ -540,7 +579,7 @@ class Info(Tools):
     def test_nothing_is_wider_than_130_columns(self):
         for words in (["info"], ["info", "plugins"], ["info", "config"], ["perf", "--help"], ["run", "--help"], ["--help"],
                       ["plan", "--help"], ["plan", "check", "--help"], ["plan", "show", "--help"], ["plan", "simulate", "--help"],
-                      ["plan", "simulate"], ["plan", "check", "--coll", "all", "--ranks", "2..4", "--in-place", "both"]):
+                      ["plan", "volume", "--help"], ["plan", "volume"], ["plan", "simulate"], ["plan", "check", "--coll", "all", "--ranks", "2..4", "--in-place", "both"]):
             wide = [line for line in self.good(run(TUTTI, *words)).stdout.splitlines() if len(line) > 130 and "/" not in line]
             self.assertEqual(wide, [], words)
 
@@ -646,6 +685,21 @@ class Info(Tools):
         self.assertGreater(hosts["seconds"], j["seconds"])
         for bad in (["--alpha", "x"], ["--alpha", "nan"], ["--alpha", "inf"], ["--beta", "1,inf"], ["--beta", "0"], ["-b", "many"], ["-n", "2..4"]):
             self.assertEqual(run(TUTTI, "plan", "simulate", "ring", "all_reduce", *bad).returncode, 64, bad)
+
+    def test_volumes_come_with_formula_and_inputs(self):
+        out = self.good(run(TUTTI, "plan", "volume", "ring", "-n", 4, "-b", "64K")).stdout
+        self.assertRegex(out, r"(?m)^  all_reduce, sent per rank\n    2 \(n - 1\) / n \* S += 98304 bytes +with n = 4, S = 65536$")
+        simulated = json.loads(self.good(run(TUTTI, "plan", "simulate", "ring", "all_reduce", "-n", 4, "-b", "64K", "--json")).stdout)
+        self.assertEqual({l["bytes"] for l in simulated["links"]}, {98304})
+        ddp = json.loads(self.good(run(TUTTI, "plan", "volume", "ddp", "-n", 1024, "--parameters", "175e9", "--json")).stdout)
+        self.assertEqual(ddp[0]["inputs"], {"n": 1024, "P": 175e9, "e": 2})
+        self.assertAlmostEqual(ddp[0]["value"], 2 * 1023 / 1024 * 350e9, 0)
+        tree = json.loads(self.good(run(TUTTI, "plan", "volume", "fat-tree", "--ports", 64, "--json")).stdout)
+        self.assertEqual([v["value"] for v in tree[:2]], [65536, 5120])
+        topics = {v["topic"] for v in json.loads(self.good(run(TUTTI, "plan", "volume", "--json")).stdout)}
+        self.assertLessEqual({"busbw", "ring", "tree", "collnet", "ddp", "zero1", "zero2", "zero3", "tensor", "pipeline", "fat-tree"}, topics)
+        for bad in (["rings"], ["fat-tree", "--ports", 7], ["ring", "-n", 1], ["ring", "-b", "many"], ["ddp", "--parameters", "nan"]):
+            self.assertEqual(run(TUTTI, "plan", "volume", *bad).returncode, 64, bad)
 
     def test_slices_shorter_than_chunks_imply_the_plan_for_many(self):
         def links(*words):
