@@ -178,6 +178,11 @@ reduce_scatter|all_gather|broadcast|reduce,                8M, 8, local|shm, dir
 all_reduce|reduce_scatter|all_gather|broadcast|reduce,      *, 8, local|shm, direct ring, 1,  64K,  4, nt
 all_reduce|barrier,                                        1K, 8, net,       direct ring, 1,   1K,  8
 all_reduce,                                               32K, 8, net,       rhd direct,  1,   8K,  8
+# up to sixteen, and short ones of more, on one host: as for eight, in slots that n-1 links can afford
+all_reduce|barrier,                                        1K, 64, local|shm, direct ring, 1,   1K,  8
+all_reduce,                                               16K, 64, local|shm, direct ring, 1,  16K,  8
+all_reduce|reduce_scatter|all_gather|broadcast|reduce,      *, 16, local|shm, direct ring, 1,  16K,  8
+all_reduce|reduce_scatter|all_gather|broadcast|reduce,     1M, 32, local|shm, direct ring, 1,   4K,  8
 # more, short
 all_reduce|barrier,                                        4K, 16, *,        direct ring, 1,   4K,  8
 all_reduce|barrier,                                        1K, *, *,         direct ring, 1,   1K,  4
