@@ -255,6 +255,7 @@ void for_cases(std::span<const int> sizes, const std::function<void(const Case &
             if ((flags & TUTTI_REQ_NONUNIFORM) && equal_blocks) continue;
             if ((flags & TUTTI_REQ_IN_PLACE) && !has_in_place_form(coll)) continue;
             fn({coll, n, root, channels, flags, n % 2 == 1});
+            if (n > 2 && channels == 2) fn({coll, n, root, channels, flags | TUTTI_REQ_MULTICAST, false});
           }
     }
 }

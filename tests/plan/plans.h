@@ -23,7 +23,8 @@ struct Case {
 PlanRequest request(const Case &c, int rank);
 // Empty when the algorithm does not support it; a malformed plan fails the test.
 PlanSet build(std::string_view algorithm, const Case &c);
-// Calls fn for every collective, its roots (all up to 5 ranks, else three of them), 1 to 3 channels, all flags that matter.
+// Calls fn for every collective, its roots (all up to 5 ranks, else three of them), 1 to 3 channels, all flags that
+// matter, with links of several readers for two channels.
 void for_cases(std::span<const int> sizes, const std::function<void(const Case &)> &fn);
 
 // The plan again, through a builder: what a mutated copy must survive.
