@@ -153,8 +153,10 @@ all_reduce|reduce_scatter|all_gather|barrier,              8K, 2, *,         dir
 broadcast|reduce,                                          8K, 2, local|shm, direct ring, 1,   8K, 64
 alltoall,                                                  8K, 2, *,         direct,      1,   8K,  8
 all_reduce|alltoall,                                       1M, 2, local,     direct/pull, 1, 256K,  4
-all_reduce|reduce_scatter|all_gather,                      1M, 2, local|shm, direct ring, 1,  32K, 32
+all_reduce|reduce_scatter|all_gather,                    512K, 2, local|shm, direct ring, 1,  32K, 32
+all_gather,                                                1M, 2, local|shm, direct ring, 1,  32K, 32
 all_reduce|all_gather|alltoall,                             *, 2, local,     direct/pull, 1,   1M,  4, nt
+all_reduce|reduce_scatter,                                 1M, 2, local|shm, direct/pull direct ring, 1,  64K, 8, cached+shared
 all_reduce|reduce_scatter,                                 8M, 2, local|shm, direct/pull direct ring, 1, 128K, 4, cached+shared
 all_reduce|reduce_scatter,                                  *, 2, local|shm, direct/pull direct ring, 1,  64K, 8, nt+shared
 all_gather,                                                8M, 2, local|shm, direct ring, 1, 128K,  4
