@@ -4,6 +4,11 @@ include(TuttiPlugin)
 set(TUTTI_SANITIZE "" CACHE STRING "Sanitizers, separated by commas: address,undefined or thread")
 
 # Language level and warnings; no global flags.
+# Unless the user has flags of its own, what a release optimizes is said per target: 3 for engine and kernels, 1 for command lines and
+# tests, which only take longer to compile, else 2.
+if("${CMAKE_CXX_FLAGS_RELEASE}" STREQUAL "-O3 -DNDEBUG")
+  set(TUTTI_RELEASE_LEVEL $<$<CONFIG:Release>:-O$<IF:$<BOOL:$<TARGET_PROPERTY:TUTTI_OPTIMIZE>>,$<TARGET_PROPERTY:TUTTI_OPTIMIZE>,2>>)
+endif()
 add_library(tutti_build_flags INTERFACE)
 target_compile_features(tutti_build_flags INTERFACE cxx_std_20 c_std_11)
 target_compile_options(tutti_build_flags INTERFACE -Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
@@ -11,9 +16,7 @@ target_compile_options(tutti_build_flags INTERFACE -Wall -Wextra -Wshadow $<$<CO
                        # GCC 12 sees overlaps and overruns in std::string's own operator+ (GCC bug 105651); clang and the address
                        # sanitizer look for real ones.
                        $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict$<SEMICOLON>-Wno-array-bounds$<SEMICOLON>-Wno-stringop-overflow$<SEMICOLON>-Wno-stringop-overread>
-                       # What a release optimizes is said per target: 3 for the data path, 1 for command lines and tests, which only take
-                       # longer to compile.
-                       $<$<CONFIG:Release>:-O$<IF:$<BOOL:$<TARGET_PROPERTY:TUTTI_OPTIMIZE>>,$<TARGET_PROPERTY:TUTTI_OPTIMIZE>,2>>)
+                       ${TUTTI_RELEASE_LEVEL})
 if(TUTTI_SANITIZE)
   target_compile_options(tutti_build_flags INTERFACE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(tutti_build_flags INTERFACE -fsanitize=${TUTTI_SANITIZE})

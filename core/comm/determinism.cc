@@ -77,12 +77,14 @@ FixedOrder fixed_order(const Iface<tutti_algo_v1> &algo, tutti_coll coll, const 
   const int root = coll_has_root(coll) ? 0 : -1, last = static_cast<int>(n) - 1;
   const Topology together = on_one_host(n), apart = each_on_its_own(n);
   const uint32_t lo = min_channels, more = std::min(min_channels + 1, max_channels);
-  constexpr uint32_t many = TUTTI_REQ_MANY_SLICES, in_place = TUTTI_REQ_IN_PLACE;
+  constexpr uint32_t many = TUTTI_REQ_MANY_SLICES, in_place = TUTTI_REQ_IN_PLACE, multicast = TUTTI_REQ_MULTICAST;
   std::vector<Variant> variants{{&topology, root, lo, 0, ""},
                                 {&topology, root, lo, many, "the length of the message"},
                                 {&topology, root, lo, in_place, "whether it runs in place"},
                                 {&topology, root, lo, many | in_place, "whether it runs in place"},
                                 {&together, root, lo, 0, "the hosts of the ranks"},
+                                {&together, root, lo, multicast, "whether the ranks share memory"},
+                                {&together, root, lo, multicast | many, "whether the ranks share memory"},
                                 {&apart, root, lo, 0, "the hosts of the ranks"}};
   if (more > lo) {
     variants.push_back({&topology, root, more, 0, "the number of channels"});

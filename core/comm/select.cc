@@ -56,7 +56,7 @@ Result<Selector> Selector::create(Input input) {
   return s;
 }
 
-// Links are those of rank 0, which is the root where there is one and so has most.
+// Links are those of rank 0, which is the root where there is one and so has most; where ranks share memory it may have fewer.
 Selector::Support Selector::ask_support(const Iface<tutti_algo_v1> &algo, uint32_t row) const {
   const tutti_coll coll = coll_of_row(row);
   const uint32_t flags = row == kRowV ? static_cast<uint32_t>(TUTTI_REQ_NONUNIFORM) : 0u;

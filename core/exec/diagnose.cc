@@ -38,10 +38,10 @@ const char *unmapped_hint(int err) {
 size_t EngineImpl::waiting_for(std::span<WaitFor> out) {
   size_t n = 0;
   if (!active_) return n;
-  const auto add = [&](int peer, bool receiving, uint32_t slice) {
+  const auto add = [&](int peer, bool receiving, uint32_t slice, bool hidden = false) {
     const bool known =
         std::any_of(out.begin(), out.begin() + n, [&](const WaitFor &w) { return w.peer == peer && w.receiving == receiving; });
-    if (!known && n < out.size()) out[n++] = {peer, receiving, slice};
+    if (!known && n < out.size()) out[n++] = {peer, receiving, slice, hidden};
   };
   for (Lane &lane : active_->lanes) {
     if (lane.finished || lane.pc >= lane.step_count) continue;
@@ -49,7 +49,7 @@ size_t EngineImpl::waiting_for(std::span<WaitFor> out) {
     const BoundStep &s = lane.steps[lane.pc];
     for (uint32_t i = 0; i < s.recv_count; i++)
       if (&s.recv[i] == frame_.unread || !has_message(*s.recv[i].ring, transport_->net()))
-        add(s.recv[i].peer, true, lane.slice);
+        add(s.recv[i].peer, true, lane.slice, !s.recv[i].ring->net && !visible(*s.recv[i].ring));
     for (uint32_t i = 0; i < s.cold->step.send_count; i++)
       if (!ring_can_send(*s.send[i].ring))
         for (const int peer : transport_->full_at(*s.send[i].ring)) add(peer, false, lane.slice);

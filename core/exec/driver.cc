@@ -115,6 +115,7 @@ void nap(State &s, Nanos quiet) {
 void loop(State &s) {
   ::pthread_setname_np(::pthread_self(), "tutti-progress");
   auto last_move = Clock::now();
+  bool had_work = false;
   uint64_t seen = 0;    // operations of all engines
   size_t fruitless = 0; // engines driven in vain since the last nap
   Nanos doze = kNap;
@@ -132,7 +133,8 @@ void loop(State &s) {
     const auto now = Clock::now();
     // Callers that wait for each of their operations need this thread for none: while they go on it must not sleep, or each one
     // would pay for waking it.
-    if (moved || operations != seen) last_move = now, fruitless = 0;
+    if (moved || (e ? !had_work : operations != seen)) last_move = now, fruitless = 0;
+    had_work = e != nullptr;
     seen = operations;
     if (e) doze = kNap;
     if (moved) continue;

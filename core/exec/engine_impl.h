@@ -125,6 +125,7 @@ private:
     int peer;
     bool receiving;
     uint32_t slice;
+    bool hidden; // what has been sent cannot be seen yet: the link is the sender's and not connected
   };
   size_t waiting_for(std::span<WaitFor> out); // by the owner; what does not fit is left out
   std::string wait_text(const WaitFor &wait, uint64_t slices) const;

@@ -61,7 +61,7 @@ void EngineImpl::inquire(Clock::time_point now) {
     const auto done = finished.find(w.peer);
     // What a finished peer sent through memory is here; a network may still carry it.
     // What it has not read by then it never will.
-    if ((w.receiving || draining_) && done != finished.end() && done->second == call.number &&
+    if (!w.hidden && (w.receiving || draining_) && done != finished.end() && done->second == call.number &&
         transport_->link_class(w.peer) != LinkClass::net)
       return sizes_differ(w.peer, mine, w.receiving);
     (void)send_diagnose(bootstrap_, w.peer, d, mine + '\0' + detail); // a peer that is gone is noticed elsewhere

@@ -245,8 +245,10 @@ EngineImpl::Drive EngineImpl::drive_memory(Bound &b, uint32_t polls) {
 EngineImpl::Drive EngineImpl::drive(uint32_t polls) {
   Bound &b = *active_;
   // Asked for here, not when the plan is bound: the sender takes the question for a sign that this rank has come so far.
-  if (!b.joining.empty()) [[unlikely]]
+  if (!b.joining.empty()) [[unlikely]] {
     std::erase_if(b.joining, [this](Ring *r) { return transport_->connect(*r->cold); });
+    if (!b.joining.empty()) polls = std::min(polls, kEagerPolls); // then look again for those rings
+  }
   if (!b.has_net) return drive_memory(b, polls);
   NetPort &net = *transport_->net();
   for (uint32_t round = 0; round <= polls / kPollsPerNetRound && !stop_requested();

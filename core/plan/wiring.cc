@@ -89,9 +89,8 @@ private:
         add_target(rank, static_cast<uint32_t>(l.peer), l, lane, use, i);
         continue;
       }
-      const auto &node = plans_[rank]->request.node_of_rank;
       for (uint32_t r = 0; r < plans_.size(); r++)
-        if (r != rank && node[r] == node[rank]) add_target(rank, r, l, lane, use, i);
+        if (r != rank) add_target(rank, r, l, lane, use, i);
     }
     lanes_++;
   }

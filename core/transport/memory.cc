@@ -45,6 +45,15 @@ Status MemoryBudget::take(uint64_t bytes, const std::string &what) {
   return {};
 }
 
+Result<Block> Block::create_empty(uint64_t bytes) {
+  void *p = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return fail_errno(errno, fmt::format("mapping {} bytes for a link", bytes)).phase("connect");
+  Block b;
+  b.data_ = static_cast<uint8_t *>(p);
+  b.bytes_ = bytes;
+  return b;
+}
+
 Result<Block> Block::create_local(uint64_t bytes) {
   void *p = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   if (!p) return fail(Code::system, "out of memory: {} bytes for a link", bytes).phase("connect");

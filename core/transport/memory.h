@@ -33,7 +33,8 @@ public:
   }
   ~Block() { reset(); }
   static Result<Block> create_local(uint64_t bytes);
-  static Result<Block> open_local(uint64_t id); // of a block that lives in this process
+  static Result<Block> open_local(uint64_t id);      // of a block that lives in this process
+  static Result<Block> create_empty(uint64_t bytes); // zeroes that nobody writes: takes no memory
   // memfd; fd stays open until it was handed over. huge: of huge pages when it fills one and there are any. touch: all of it
   // will be used, so its pages exist from the beginning.
   static Result<Block> create_shared(uint64_t bytes, bool huge, UniqueFd *fd, bool touch = true);

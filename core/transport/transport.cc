@@ -35,8 +35,6 @@ struct LocalInfo {
 };
 const uint64_t kTag = make_tag(MsgKind::link, 0);
 
-alignas(64) const uint8_t kNothing[kSlotsOffset] = {}; // what a reader sees of a ring that it does not have yet
-
 uint64_t *credit_line(uint8_t *memory, uint32_t reader) {
   return reinterpret_cast<uint64_t *>(memory + kCreditOffset + uint64_t(reader) * kCreditStride);
 }
@@ -276,8 +274,10 @@ Result<Ring *> Transport::ring(int peer, uint16_t conn, bool sending, const Geom
     TUTTI_TRY(net_->prepare(*cold));
   } else if (cold->owned()) {
     TUTTI_TRY(make_memory(*cold));
-  } else if (!sending) {
-    cold->ring.base = const_cast<uint8_t *>(kNothing);
+  } else if (!sending) { // an empty slot to look at, until the sender has given its ring
+    TUTTI_ASSIGN(nothing, Block::create_empty(geometry.stride()));
+    cold->block = std::move(nothing);
+    cold->ring.base = cold->block.data();
   }
   RingCold *made = cold.get();
   std::vector<int> asked;
@@ -315,7 +315,8 @@ Status Transport::make_memory(RingCold &ring) {
                                                  : Block::create_local(bytes);
   if (!block.ok()) {
     budget_.give(bytes);
-    return std::move(block.status()).endpoint(name_of(ring)).peer(ring.peer);
+    Status s = std::move(block.status()).endpoint(name_of(ring));
+    return ring.sending ? std::move(s) : std::move(s).peer(ring.peer);
   }
   ring.block = std::move(*block);
   if (ring.block.bytes() > bytes) { // whole huge pages
@@ -332,8 +333,8 @@ Status Transport::make_memory(RingCold &ring) {
 
 bool Transport::peer_went_elsewhere(const Ring &ring) {
   const RingCold &mine = *ring.cold;
-  if (ring.net) return false;                                        // what the peer sent before may still be on its way
-  if (mine.state.load(std::memory_order_relaxed) != 3) return false; // it may be there, but cannot be seen yet
+  if (ring.net) return false; // what the peer sent before may still be on its way
+  if (!visible(ring)) return false;
   std::lock_guard lock(mutex_);
   bool other =
       std::any_of(wanted_.begin(), wanted_.end(), [&](const Wanted &w) { return w.peer == mine.peer && w.conn == mine.conn; });
@@ -428,7 +429,10 @@ Status Transport::grant(RingCold &ring, int to) {
     if (++ring.given == all)
       fd = std::move(ring.fd);
     else if (ring.fd && !(fd = UniqueFd(::fcntl(ring.fd.get(), F_DUPFD_CLOEXEC, 0))))
-      return fail_errno(errno, "duplicating the descriptor of a " + name_of(ring)).peer(to);
+      return fail_errno(errno, fmt::format("duplicating the descriptor of a {}", name_of(ring)))
+          .peer(to)
+          .phase("connect")
+          .hint("raise ulimit -n");
   }
   LinkMessage m{kGrant, ring.conn, ring.geometry, ring.block.id()};
   return bootstrap_.send(to, kTag, std::as_bytes(std::span(&m, 1)), fd.get());

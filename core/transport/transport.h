@@ -36,7 +36,7 @@ struct RingCold {
   Geometry geometry;
   LinkClass link_class = LinkClass::local;
   Block block;
-  UniqueFd fd; // of the block until the peer has it
+  UniqueFd fd; // of the block until all peers have it
   // Rings of peers: 0 new, 1 asked, 2 granted (`offer` may be taken by the engine's owner), 3 connected, as this rank's own
   // are.
   std::atomic<uint32_t> state{0};
@@ -45,6 +45,10 @@ struct RingCold {
   bool owned() const { return sending == (geometry.readers != 0); }
 };
 
+// What the sender has put into this receive ring in memory can be seen here.
+inline bool visible(const Ring &ring) {
+  return ring.cold->state.load(std::memory_order_relaxed) == 3;
+}
 // The next message of a receive ring in memory is there, of whatever operation.
 inline bool word_arrived(const Ring &ring) {
   return uint32_t(load_acquire(slot_at(ring) + ring.cold->geometry.word_offset)) == uint32_t(ring.seq + 1);

@@ -10,7 +10,8 @@
 // Operands are combined in the order of the ranks, wherever that happens, so all ranks get the same bits. Peers are served in
 // the order rank + 1, rank + 2, ...: no two ranks begin with the same one.
 //
-// What goes to all alike is sent once, through a link that all others read, where the ranks share memory.
+// Where the ranks share memory, what goes to all alike is sent once, through a link that all others read: 1 byte per byte for
+// n-1 above.
 //
 // With one slice, one lane does everything: a second one costs its bookkeeping. With many slices, sending and receiving are
 // lanes of their own, receivers first, so that slots are freed before new ones are wanted.

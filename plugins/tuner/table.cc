@@ -140,11 +140,12 @@ std::vector<Rule> parse_table(std::string_view text, const std::string &source) 
 
 // Slots: what a message of the size class fills, so that small jobs stay small (8 ranks with messages up to 64 KiB: under
 // 64 MiB together). Deep where slots are short: a credit is then read once in many messages, and slot lines have left the
-// reader's L2 before they are written again. Direct algorithms own n-1 links per rank, so their slots shrink as n grows. Two
-// ranks always run direct: it has half the rounds of a ring of two and the same bytes. Long messages of theirs are pulled where
-// memory can be read by pointer, and staged in the same slots, which costs what "simple" does, where it cannot. No rule has the
-// kernel read private memory of another process, although alltoall from 4 MiB on would gain: what a buffer lies in is known
-// only when it is sent, process_vm_readv refuses mapped devices and secret memory, and nothing could stand in for it then.
+// reader's L2 before they are written again. Direct algorithms own up to n-1 links per rank, so their slots shrink as n grows.
+// Two ranks always run direct: it has half the rounds of a ring of two and the same bytes. Long messages of theirs are pulled
+// where memory can be read by pointer, and staged in the same slots, which costs what "simple" does, where it cannot. No rule
+// has the kernel read private memory of another process, although alltoall from 4 MiB on would gain: what a buffer lies in is
+// known only when it is sent, process_vm_readv refuses mapped devices and secret memory, and nothing could stand in for it
+// then.
 std::string_view built_in_table() {
   return R"(# coll, max_bytes, max_ranks, links, ways, channels, slot, depth
 # two ranks
@@ -171,7 +172,7 @@ all_reduce|barrier,                                       16K, 4, *,         dir
 reduce_scatter|all_gather|broadcast|reduce,                8K, 4, local|shm, direct ring, 1,   8K, 16
 all_reduce|reduce_scatter|all_gather|broadcast|reduce,     4M, 4, local|shm, direct ring, 1,  16K, 16
 all_reduce|reduce_scatter|all_gather|broadcast|reduce,      *, 4, local|shm, direct ring, 1,  64K,  8, nt
-# up to eight: on one host what goes to all is written once, so one exchange stays best; over a network log n rounds are
+# up to eight: on one host one exchange stays best, measured on two cores; over a network log n rounds are
 all_reduce|barrier,                                        1K, 8, local|shm, direct ring, 1,   1K, 32
 reduce_scatter,                                          256K, 8, local|shm, direct ring, 1,   8K,  8
 all_gather|broadcast|reduce,                               8K, 8, local|shm, direct ring, 1,   8K,  8

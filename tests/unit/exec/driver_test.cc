@@ -56,6 +56,17 @@ Nanos cpu_time() {
   return std::chrono::seconds(t.tv_sec) + Nanos(t.tv_nsec);
 }
 
+// What the thread of this name has computed; 0 when there is none.
+Nanos cpu_time_of(const std::string &name) {
+  for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream comm(task.path() / "comm"), schedstat(task.path() / "schedstat");
+    std::string its_name;
+    int64_t ns = 0;
+    if (std::getline(comm, its_name) && its_name == name && schedstat >> ns) return Nanos(ns);
+  }
+  return {};
+}
+
 // The mask of blocked signals of the thread of this name; 0 when there is none.
 uint64_t blocked_signals(const std::string &name) {
   for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -86,6 +97,34 @@ TEST_CASE("an operation that waits for its peer without a waiter leaves the proc
   REQUIRE(enqueue(world.engine(1), b) == 1); // and goes on when the peer calls
   CHECK(completes_alone(world.engine(0), 1));
   CHECK(completes_alone(world.engine(1), 1));
+}
+
+TEST_CASE("the progress thread rests while others wait for their operations, and serves the next that nobody waits for") {
+  Threads world(2, config_with({{"TUTTI_TIMEOUT", "20s"}}), 2);
+  for (const bool one_is_blocked : {false, true}) {
+    Ready blocked = ready(world.engine(0, 1), 0), late = ready(world.engine(1, 1), 1);
+    if (one_is_blocked) REQUIRE(enqueue(world.engine(0, 1), blocked) == 1); // its peer calls later
+    const Nanos before = cpu_time_of("tutti-progress");
+    const auto begin = Clock::now(), until = begin + std::chrono::milliseconds(300); // what is measured
+    std::atomic<int> stop_at{-1};                                                    // both make the same calls
+    world.run([&](int r) {
+      Ready x = ready(world.engine(r), r);
+      for (int i = 0; stop_at.load() < 0 || i < stop_at.load(); i++) {
+        if (r == 0 && Clock::now() >= until && stop_at.load() < 0) stop_at = i + 1;
+        const uint64_t seq = enqueue(world.engine(r), x);
+        if (!world.engine(r).wait(seq).ok()) return;
+      }
+    });
+    CHECK((cpu_time_of("tutti-progress") - before) * 4 < Clock::now() - begin);
+    Ready a = ready(world.engine(0), 0), b = ready(world.engine(1), 1);
+    const uint64_t first = enqueue(world.engine(0), a), second = enqueue(world.engine(1), b);
+    CHECK(completes_alone(world.engine(0), first));
+    CHECK(completes_alone(world.engine(1), second));
+    if (one_is_blocked) {
+      REQUIRE(enqueue(world.engine(1, 1), late) == 1);
+      CHECK(completes_alone(world.engine(0, 1), 1));
+    }
+  }
 }
 
 TEST_CASE("the progress thread takes no signal of the application") {

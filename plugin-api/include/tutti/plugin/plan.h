@@ -66,8 +66,7 @@ typedef struct tutti_step {
 enum {
   /* A collnet group: what all members send comes back reduced; peer is the group's index. Refused in 0.1. */
   TUTTI_LINK_REDUCING = 1u << 0,
-  /* One send, every other member of the communicator's host reads it; peer is the sender. Refused without
-   * TUTTI_REQ_MULTICAST. */
+  /* One send that every other rank of the communicator reads; peer is the sender. Refused without TUTTI_REQ_MULTICAST. */
   TUTTI_LINK_MULTICAST = 1u << 1
 };
 /* One FIFO to or from a peer. `conn` tells several between the same two ranks apart; use the channel's number for them, and
