@@ -3,6 +3,7 @@
 #include "tools/cli.h"
 #include "tools/perf.h"
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -152,9 +153,14 @@ Result<std::vector<PassLine>> parse_pass_lines(std::string_view text, const std:
 
 Result<std::vector<PassLine>> read_pass_lines(const std::string &path) {
   std::ifstream file(path);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) return bad("cannot read {}: {}", path, std::strerror(errno));
-  return parse_pass_lines(text.str(), path);
+  if (!file) return bad("cannot read {}: {}", path, std::strerror(errno));
+  std::string text;
+  for (char part[4096]; file.good();) { // a folder opens, and then fails to be read
+    file.read(part, sizeof part);
+    text.append(part, static_cast<size_t>(file.gcount()));
+  }
+  if (file.bad()) return bad("cannot read {}: {}", path, std::strerror(errno));
+  return parse_pass_lines(text, path);
 }
 
 std::string slowest_link(const nlohmann::json &explanation) {
@@ -201,9 +207,10 @@ bool PassCheck::measured() const {
 
 std::string PassCheck::sentence(const Verdict &v) const {
   const std::string head = fmt::format("{} ({}): {}: ", v.line.name, v.line.origin, v.line.text());
-  if (v.results == 0)
-    return head +
-           fmt::format("not measured{}", v.line.fits_link(link_) ? ": no such size" : fmt::format(": the link is {}", link_));
+  if (v.results == 0) {
+    if (v.line.fits_link(link_)) return head + "not measured: no such size";
+    return head + "not measured: " + (link_.empty() ? "there are no links" : "the link is " + link_);
+  }
   const std::string least = fmt::format("{:.2f} GB/s at {}{}", v.worst, v.worst_bytes, v.worst_in_place ? " in place" : "");
   if (v.below == 0) return head + fmt::format("{} results, the least {} OK", v.results, least);
   const double lacks = v.line.bus_bw - v.worst;
@@ -220,8 +227,9 @@ std::vector<std::string> PassCheck::report() const {
 nlohmann::json PassCheck::json() const {
   nlohmann::json all = nlohmann::json::array();
   for (const Verdict &v : verdicts_) {
-    nlohmann::json j{{"name", v.line.name},  {"origin", v.line.origin}, {"bus_bw", v.line.bus_bw},
-                     {"results", v.results}, {"below", v.below},        {"okay", v.below == 0}};
+    nlohmann::json j{{"name", v.line.name},     {"origin", v.line.origin},
+                     {"bus_bw", v.line.bus_bw}, {"results", v.results},
+                     {"below", v.below},        {"okay", v.results ? nlohmann::json(v.below == 0) : nlohmann::json()}};
     if (!v.line.link.empty()) j["link"] = v.line.link;
     if (v.results) j["least"] = {{"bus_bw", v.worst}, {"size", v.worst_bytes}, {"in_place", v.worst_in_place}};
     if (v.below) j["shortfall"] = v.line.bus_bw - v.worst;

@@ -44,7 +44,7 @@ public:
   bool missed() const;                     // a line was
   bool measured() const;                   // a line was measured, or there are none
   std::vector<std::string> report() const; // a sentence per line
-  nlohmann::json json() const;
+  nlohmann::json json() const;             // "okay" is null where nothing was measured
 
 private:
   struct Verdict {

@@ -259,6 +259,7 @@ bool Report::write_json(const std::string &end_time, bool right, bool fast, doub
   if (!right) errors.push_back(fmt::format("{} wrong values", wrong_));
   if (!fast) errors.push_back(fmt::format("average bus bandwidth {:.4f} is below 0.9 times {}", average, args_.min_bandwidth));
   if (pass_.missed()) errors.push_back("bus bandwidth is below a pass line");
+  if (!pass_.measured()) errors.push_back("no pass line was measured");
   nlohmann::json env = nlohmann::json::object(), devices = nlohmann::json::array(), results = nlohmann::json::array();
   for (char **e = environ; *e; e++) {
     const std::string_view text(*e);

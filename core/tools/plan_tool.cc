@@ -25,7 +25,7 @@ struct Options {
   std::string algo = "ring", coll = "all_reduce", ranks = "4", format = "text", in_place = "no", svg;
   int rank = -1, root = 0, per_host = 0;
   uint32_t channels = 1, depth = 0, window = 0, slices = 2;
-  bool many_slices = false, show_in_place = false;
+  bool many_slices = false, show_in_place = false, multicast = false;
   SimulateArgs simulate;
 };
 
@@ -66,9 +66,18 @@ std::vector<int> parse_ranks(const std::string &text) {
   return all;
 }
 
-Result<PlanSet> plans_of(const Iface<tutti_algo_v1> &algo, const Options &o, tutti_coll coll, int n, bool in_place) {
-  const uint32_t flags =
-      (o.many_slices ? uint32_t{TUTTI_REQ_MANY_SLICES} : 0u) | (in_place ? uint32_t{TUTTI_REQ_IN_PLACE} : 0u);
+struct Form {
+  bool in_place = false, multicast = false;
+};
+
+bool on_one_host(const Options &o, int n) {
+  return o.per_host == 0 || o.per_host >= n;
+}
+
+Result<PlanSet> plans_of(const Iface<tutti_algo_v1> &algo, const Options &o, tutti_coll coll, int n, Form form) {
+  const uint32_t flags = (o.many_slices ? uint32_t{TUTTI_REQ_MANY_SLICES} : 0u) |
+                         (form.in_place ? uint32_t{TUTTI_REQ_IN_PLACE} : 0u) |
+                         (form.multicast ? uint32_t{TUTTI_REQ_MULTICAST} : 0u);
   PlanSet plans;
   for (int r = 0; r < n; r++) {
     auto q = PlanRequest::simple(coll, r, n, coll_has_root(coll) ? o.root : -1, o.channels, flags);
@@ -78,6 +87,14 @@ Result<PlanSet> plans_of(const Iface<tutti_algo_v1> &algo, const Options &o, tut
     plans.push_back(std::move(plan));
   }
   return plans;
+}
+
+bool has_multicast(const PlanSet &plans) {
+  for (const auto &p : plans)
+    for (const PlanLane &lane : p->lanes)
+      for (const tutti_link &l : lane.send)
+        if (l.flags & TUTTI_LINK_MULTICAST) return true;
+  return false;
 }
 
 // Whether the core would cut the chunks of these plans into slices of that size, and so ask for the plan for many of them.
@@ -94,11 +111,14 @@ Result<PlanSet> one_set(const Iface<tutti_algo_v1> &algo, const Options &o, tutt
   if (ranks.size() != 1 || ranks[0] < 2) return fail(Code::invalid_argument, "--ranks {}: one number from 2 on", o.ranks);
   if (o.rank >= ranks[0] || o.root < 0 || o.root >= ranks[0])
     return fail(Code::invalid_argument, "rank {}, root {}: not in 0..{}", o.rank, o.root, ranks[0] - 1);
-  TUTTI_ASSIGN(plans, plans_of(algo, o, coll, ranks[0], o.show_in_place));
+  if (o.multicast && !on_one_host(o, ranks[0]))
+    return fail(Code::invalid_argument, "--multicast with --per-host {}: ranks of several hosts share no memory", o.per_host);
+  const Form form{o.show_in_place, o.multicast};
+  TUTTI_ASSIGN(plans, plans_of(algo, o, coll, ranks[0], form));
   if (o.many_slices || !in_slices(*plans[0], o.simulate.options)) return plans;
   Options longer = o;
   longer.many_slices = true;
-  return plans_of(algo, longer, coll, ranks[0], o.show_in_place);
+  return plans_of(algo, longer, coll, ranks[0], form);
 }
 
 int write_svg(const PlanSet &plans, const Options &o) {
@@ -142,16 +162,17 @@ struct Totals {
   int checked = 0, wrong = 0, finding = 0;
 };
 
-std::string head_text(tutti_coll coll, size_t ranks, bool in_place) {
-  return fmt::format("{:<14} {:>4} ranks{}", coll_name(coll), ranks, in_place ? "  in place" : "");
+std::string head_text(tutti_coll coll, size_t ranks, Form form) {
+  return fmt::format("{:<14} {:>4} ranks{}{}", coll_name(coll), ranks, form.in_place ? "  in place" : "",
+                     form.multicast ? " multicast" : "");
 }
 
 // One line, and one more per finding.
-void check_one(const PlanSet &plans, const Options &o, bool in_place, Totals *t) {
+void check_one(const PlanSet &plans, const Options &o, Form form, Totals *t) {
   const Plan &p = *plans[0];
   CheckOptions options;
   options.depth = o.depth;
-  options.in_place = in_place;
+  options.in_place = form.in_place;
   options.slices = o.slices;
   options.window = o.window;
   PlanStats stats;
@@ -162,12 +183,12 @@ void check_one(const PlanSet &plans, const Options &o, bool in_place, Totals *t)
   for (const auto &plan : plans)
     for (const PlanLane &lane : plan->lanes) steps = std::max(steps, lane.steps.size());
   t->checked++;
-  const std::string head = head_text(p.request.coll, plans.size(), in_place);
+  const std::string head = head_text(p.request.coll, plans.size(), form);
   if (findings.empty())
-    return print(fmt::format("{:<31} right {:>5} rounds {:>7.3f} bytes/byte {:>4} steps/lane {:>8} moves  {:<9} {:>8.1f} ms\n",
-                             head, stats.rounds, stats.bytes_per_byte, steps, stats.moves, order_text(stats.order), ms));
+    return print(fmt::format("{:<35} right {:>5} rounds {:>7.3f} bytes/byte {:>4} steps {:>7} moves  {:<9} {:>7.1f} ms\n", head,
+                             stats.rounds, stats.bytes_per_byte, steps, stats.moves, order_text(stats.order), ms));
   t->wrong++;
-  print(fmt::format("{:<31} WRONG {} finding{}\n", head, findings.size(), findings.size() == 1 ? "" : "s"));
+  print(fmt::format("{:<35} WRONG {} finding{}\n", head, findings.size(), findings.size() == 1 ? "" : "s"));
   for (const PlanFinding &f : findings) print(fmt::format("  {:>3}. {}: {}\n", ++t->finding, f.rule, f.text));
 }
 
@@ -179,28 +200,40 @@ std::string sizes_text(const std::vector<int> &sizes) {
   return text;
 }
 
+// The forms that `check` proves for n ranks. Ranks of one host share memory, unless a job is told not to or the protocol lends.
+std::vector<Form> forms_of(const Options &o, tutti_coll coll, int n) {
+  std::vector<Form> out;
+  for (const bool in_place : {false, true}) {
+    if (in_place ? o.in_place == "no" || !has_in_place_form(coll) : o.in_place == "yes") continue;
+    out.push_back({in_place, false});
+    if (on_one_host(o, n)) out.push_back({in_place, true});
+  }
+  return out;
+}
+
 // All sizes and forms of one collective. What the algorithm says not to support is not offered; every other error is wrong.
 void check_sizes(const Iface<tutti_algo_v1> &algo, const Options &o, tutti_coll coll, const std::vector<int> &ranks,
                  Totals *t) {
   std::vector<int> not_offered;
   std::string why; // of the first of them
-  for (const int n : ranks)
-    for (const bool in_place : {false, true}) {
-      if (n == 1) continue; // one rank copies: there is no plan
-      if (in_place ? o.in_place == "no" || !has_in_place_form(coll) : o.in_place == "yes") continue;
-      const auto plans = plans_of(algo, o, coll, n, in_place);
+  for (const int n : ranks) {
+    if (n == 1) continue; // one rank copies: there is no plan
+    for (const Form form : forms_of(o, coll, n)) {
+      const auto plans = plans_of(algo, o, coll, n, form);
       if (plans.ok()) {
-        check_one(*plans, o, in_place, t);
+        if (form.multicast && !has_multicast(*plans)) continue; // the same plan again
+        check_one(*plans, o, form, t);
       } else if (plans.status().error().code == Code::invalid_usage) { // UNSUPPORTED
         if (not_offered.empty()) why = plans.status().error().message;
         if (not_offered.empty() || not_offered.back() != n) not_offered.push_back(n);
       } else {
         t->checked++;
         t->wrong++;
-        print(fmt::format("{:<31} WRONG no plan\n  {:>3}. {}\n", head_text(coll, n, in_place), ++t->finding,
+        print(fmt::format("{:<35} WRONG no plan\n  {:>3}. {}\n", head_text(coll, n, form), ++t->finding,
                           plans.status().error().message));
       }
     }
+  }
   if (!not_offered.empty())
     print(fmt::format("{:<14} not offered with {} ranks\n  {}\n", coll_name(coll), sizes_text(not_offered), why));
 }
@@ -264,6 +297,11 @@ void common_options(CLI::App *app, Options *o) {
                 "the plan for messages longer than a slice, which shorter slices than chunks imply");
 }
 
+void multicast_option(CLI::App *app, Options *o) {
+  app->add_flag("--multicast", o->multicast,
+                "all ranks share memory: links with several readers, where the algorithm has them");
+}
+
 void show_options(CLI::App *app, Options *o) {
   common_options(app, o);
   CLI::Option *rank = app->add_option("--rank", o->rank, "only this rank's");
@@ -271,6 +309,7 @@ void show_options(CLI::App *app, Options *o) {
                             ->check(CLI::IsMember({"text", "json", "dot"}))
                             ->capture_default_str();
   app->add_flag("--in-place", o->show_in_place, "the plan for IN and OUT in the same memory");
+  multicast_option(app, o);
   app->add_option("--svg", o->svg, "write a space-time diagram of a simulation to FILE (\"-\" = standard output)")
       ->type_name("FILE")
       ->excludes(rank, format);
@@ -288,7 +327,8 @@ void check_options(CLI::App *app, Options *o) {
   app->footer(
       "For each size: messages that follow one another (rounds), bytes that the busiest rank sends per byte of its larger\n"
       "buffer, and the order in which contributions are combined. It is proved to be the same on all ranks; \"one order\"\n"
-      "also means the same for all elements, so that bits do not depend on how the data is cut.");
+      "also means the same for all elements, so that bits do not depend on how the data is cut. Where all ranks are on one\n"
+      "host, plans with links that have several readers (\"multicast\") are proved as well.");
 }
 
 } // namespace
@@ -308,6 +348,7 @@ int plan_main(std::span<const std::string> args) {
   common_options(simulate_app, &o);
   simulate_options(simulate_app, "Options", &o.simulate);
   simulate_app->add_flag("--in-place", o.show_in_place, "the plan for IN and OUT in the same memory");
+  multicast_option(simulate_app, &o);
   simulate_app->add_flag("--json", o.simulate.json, "all of it, for programs");
   VolumeArgs volume;
   CLI::App *volume_app =

@@ -37,6 +37,7 @@ constexpr Letter kLetters[] = {{'n', "ranks", &Letters::n},
 struct Formula {
   const char *topic, *what, *formula, *inputs, *unit;
   double (*value)(const Letters &);
+  int stages = 0; // the fewest that have what it is about
 };
 
 double once(const Letters &x) { // what a rank sends of a buffer that it keeps its own block of
@@ -97,7 +98,7 @@ constexpr Formula kFormulas[] = {
     {"pipeline", "one message: activations of a micro-batch", "B / m * s h e", "Bmshe", "bytes",
      [](const Letters &x) { return activation(x) / x.m; }},
     {"pipeline", "sent by an inner stage per step, activations on and gradients back", "2 B s h e", "Bshe", "bytes",
-     [](const Letters &x) { return 2 * activation(x); }},
+     [](const Letters &x) { return 2 * activation(x); }, 3},
     {"pipeline", "all stages together per step", "2 (p - 1) B s h e", "pBshe", "bytes",
      [](const Letters &x) { return 2 * (x.p - 1) * activation(x); }},
     {"fat-tree", "hosts", "k^3 / 4", "k", "", [](const Letters &x) { return x.k * x.k * x.k / 4; }},
@@ -237,7 +238,8 @@ Result<std::vector<Volume>> volumes(const VolumeArgs &args) {
                    ""});
   }
   for (const Formula &f : kFormulas)
-    if (all || args.topic == f.topic) out.push_back({f.topic, f.what, f.formula, inputs_of(f.inputs, x), f.value(x), f.unit});
+    if ((all || args.topic == f.topic) && args.stages >= f.stages)
+      out.push_back({f.topic, f.what, f.formula, inputs_of(f.inputs, x), f.value(x), f.unit});
   return out;
 }
 

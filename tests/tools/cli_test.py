@@ -373,7 +373,12 @@ class PerfFlags(Tools):
         self.assertEqual(r.returncode, 2, r.all)
         self.assertIn("not measured: the link is shm", r.stdout)
         self.assertIn("none of its pass lines for all_reduce was measured", r.all)
-        for text, op, what in ((easy, "alltoall", "no pass line is about alltoall"), ("[a]\nbusbw = 18\n", "all_reduce", ":2: busbw \"18\""),
+        self.assertEqual([p["okay"] for p in r.json["pass_lines"]], [None])
+        self.assertEqual(r.json["errors"], ["no pass line was measured"])
+        self.assertIn("not measured: there are no links", expect(line.format("far", "ib", "1K..", "18 GB/s"), words=("--ranks", 1)).stdout)
+        r = self.good(expect(easy + line.format("far", "ib", "1K..", "18 GB/s")))
+        self.assertEqual(([p["okay"] for p in r.json["pass_lines"]], r.json["errors"]), ([True, None], []))
+        for text, op, what in ((easy, "alltoall", "no pass line is about alltoall"), ("", "all_reduce", "expect.toml: no pass line"), ("[a]\nbusbw = 18\n", "all_reduce", ":2: busbw \"18\""),
                                (easy + "color = 1\n", "all_reduce", ':6: [easy] unknown key "color"')):
             r = expect(text, op)
             self.assertEqual(r.returncode, 64, r.all)
@@ -709,6 +714,26 @@ class Info(Tools):
         self.assertNotEqual(short, long)
         self.assertEqual(links("--slice", "64K"), long)
         self.assertEqual(links("--slice", "1M"), short)
+
+    def test_plans_of_ranks_that_share_memory_have_links_with_several_readers(self):
+        show = ["plan", "show", "direct", "all_gather", "-n", 4, "--format", "json"]
+        def several(*words):
+            plans = json.loads(self.good(run(TUTTI, *show, *words)).stdout)["plans"]
+            return [sum(l["multicast"] for lane in p["lanes"] for l in lane["send"]) for p in plans]
+        self.assertEqual(several(), [0] * 4)
+        self.assertEqual(several("--multicast"), [1] * 4)
+        self.assertEqual(several("--multicast", "--per-host", 4), [1] * 4)
+        r = run(TUTTI, *show, "--multicast", "--per-host", 2)
+        self.assertEqual(r.returncode, 64, r.all)
+        self.assertIn("--multicast with --per-host 2", r.stderr)
+        self.good(run(TUTTI, "plan", "simulate", "direct", "all_gather", "-n", 4, "--multicast"))
+        self.good(run(TUTTI, "plan", "show", "direct", "all_gather", "-n", 4, "--multicast", "--svg", "-"))
+        out = self.good(run(TUTTI, "plan", "check", "direct", "all_gather", "2..4")).stdout
+        self.assertIn("direct: 5 checked, 0 wrong", out)  # with two ranks there are no such links
+        self.assertRegex(out, r"(?m)^all_gather +4 ranks +right +1 rounds +0\.750 bytes/byte ")
+        self.assertRegex(out, r"(?m)^all_gather +4 ranks +multicast +right +1 rounds +0\.250 bytes/byte ")
+        out = self.good(run(TUTTI, "plan", "check", "direct", "all_gather", 4, "--per-host", 2)).stdout
+        self.assertIn("direct: 1 checked, 0 wrong", out)
 
     def test_plans_can_be_read_by_programs(self):
         words = ["plan", "show", "--algo", "ring", "--ranks", 3]

@@ -83,6 +83,9 @@ TEST_CASE("what a pass line must not say is told with file, line, value and what
   CHECK(error_of("[a]\nbusbw = 18.5\n").find("x.toml:2: ") == 0);
   CHECK_FALSE(read_pass_lines("/nonexistent/expect.toml").ok());
   CHECK_FALSE(read_pass_lines("/").ok());
+  const auto empty = read_pass_lines("/dev/null");
+  REQUIRE_FALSE(empty.ok());
+  CHECK(empty.status().error().message.find("/dev/null: no pass line") == 0);
 }
 
 TEST_CASE("a result below the line misses it, in place or not, and the worst one gives the shortfall") {
@@ -90,7 +93,9 @@ TEST_CASE("a result below the line misses it, in place or not, and the worst one
   CHECK_FALSE(check.measured());
   check.add(row_of(1 << 10, 1, 1, "shm")); // too small to count
   CHECK_FALSE(check.measured());
+  CHECK(check.json()[0]["okay"].is_null());
   check.add(row_of(1 << 20, 18, 19, "shm")); // just enough
+  CHECK(check.json()[0]["okay"] == true);
   CHECK(check.measured());
   CHECK_FALSE(check.missed());
   CHECK(check.report()[0] == "a (x.toml:1): 18.00 GB/s over any link, 1M..: 2 results, the least 18.00 GB/s at 1048576 OK");
@@ -131,6 +136,9 @@ TEST_CASE("a line holds for its kind of link only") {
   PassCheck check = check_of("link = \"ib\"\n");
   check.add(row_of(64, 1, 1, "shm"));
   CHECK(check.report()[0].ends_with("not measured: the link is shm"));
+  PassCheck alone = check_of("link = \"ib\"\n");
+  alone.add(row_of(64, 1, 1, ""));
+  CHECK(alone.report()[0].ends_with("not measured: there are no links"));
 }
 
 TEST_CASE("the slowest link among an explanation's is the job's") {

@@ -166,6 +166,10 @@ TEST_CASE("a pipeline sends each micro-batch over each boundary, forward and bac
     CHECK(value(args, "sent by an inner stage") == 2 * parts * hop);
     CHECK(value(args, "all stages together") == 2 * parts * (args.stages - 1) * hop);
   }
+  args.stages = 2; // a first and a last one, and none between
+  const auto two = volumes(args);
+  REQUIRE(two.ok());
+  for (const Volume &v : *two) CHECK_MESSAGE(v.what.find("inner stage") == std::string::npos, v.what);
 }
 
 // What the factors mean: bytes through the busiest port of the best schedule, per byte of the size column.
