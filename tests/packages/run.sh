@@ -2,7 +2,8 @@
 # run.sh BUILD CPACK CMAKE: see README.md.
 set -eu
 build=$1 cpack=$2 cmake=$3 here=$(cd "$(dirname "$0")" && pwd)
-packages=(tutti-plugins libtutti0 libtutti-dev tutti-tools) # in the order in which they may be installed one by one
+library=$(sed -n 's/^set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME "\(.*\)")$/\1/p' "$build/CPackConfig.cmake") # libtuttiN
+packages=(tutti-plugins "$library" libtutti-dev tutti-tools) # in the order in which they may be installed one by one
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 root=$scratch/root
@@ -17,6 +18,7 @@ build_packages() {
   found=$(for deb in "$scratch"/deb/*.deb; do dpkg-deb -f "$deb" Package; done | sort | xargs)
   wanted=$(printf '%s\n' "${packages[@]}" | sort | xargs)
   [ "$found" = "$wanted" ] || die "made $found, not $wanted"
+  files_of "$library" | grep -q "/libtutti\.so\.${library#libtutti}\$" || die "$library lacks libtutti.so.${library#libtutti}"
 }
 deb_of() { ls "$scratch/deb/$1"_*.deb; }
 files_of() { dpkg-deb --fsys-tarfile "$(deb_of "$1")" | tar -t | sed 's,^\./,,' | grep -v '/$'; }
@@ -75,12 +77,12 @@ install_as_root() {
   printf '#!/bin/sh\n: >"%s"\n' "$scratch/ldconfig-ran" >"$scratch/bin/ldconfig"
   chmod +x "$scratch/bin/ldconfig"
   PATH=$scratch/bin:$PATH
-  dpkg_in_root --install "$(deb_of libtutti-dev)" && die "dpkg took libtutti-dev without libtutti0"
+  dpkg_in_root --install "$(deb_of libtutti-dev)" && die "dpkg took libtutti-dev without $library"
   dpkg_in_root --purge libtutti-dev || { cat "$scratch/log"; die "the half-installed package does not go"; }
   for p in "${packages[@]}"; do
     dpkg_in_root --install "$(deb_of "$p")" || { cat "$scratch/log"; die "dpkg refuses $p"; }
   done
-  [ -e "$scratch/ldconfig-ran" ] || die "libtutti0 did not call ldconfig"
+  [ -e "$scratch/ldconfig-ran" ] || die "$library did not call ldconfig"
   for p in --audit --verify; do
     dpkg_in_root "$p" "${packages[@]}" || true # what it finds it prints
     [ ! -s "$scratch/log" ] || { cat "$scratch/log"; die "dpkg $p finds fault"; }
@@ -97,7 +99,7 @@ run_from_root() {
   local out lib
   "$root/usr/bin/tutti" version
   out=$("$root/usr/bin/tutti" info plugins)
-  lib=$(dirname "$(find "$root/usr" -name 'libtutti.so.0')")
+  lib=$(dirname "$(find "$root/usr" -name "libtutti.so.${library#libtutti}")")
   [[ $out == *"$lib/tutti/plugins"* ]] || die "plugins are not those of the packages: $out"
   "$root/usr/bin/all_reduce_perf" --ranks 2 -b 8 -e 1M -f 64 -n 2 | grep '^# Out of bounds values : 0 OK'
   # A program, by pkg-config: its prefix follows the file.
