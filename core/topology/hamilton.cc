@@ -12,7 +12,7 @@ constexpr double kGain = 1e-12; // below it an exchange is rounding
 int64_t Hamilton::steps() const {
   const auto n = static_cast<int64_t>(n_);
   if (n_ <= kMostExact) return (int64_t{1} << n) * n * n / 8 + 64;
-  return 16 * n * n * n;
+  return 4 * n * n * n;
 }
 
 double Hamilton::cost_of(const std::vector<int> &order, const std::vector<double> &cost) const {

@@ -69,10 +69,26 @@ public:
 
   Packing run() {
     lower_bound(kBoundRounds);
-    for (int n = rules_.min_channels; n <= rules_.max_channels && !done(); n++) {
-      sets_.emplace_back();
-      improve_set(static_cast<size_t>(n), left_ / (rules_.max_channels - n + 1));
+    struct Size {
+      int channels;
+      double most; // sum that so many can reach
+    };
+    std::vector<Size> sizes;
+    for (int n = rules_.min_channels; n <= rules_.max_channels; n++) sizes.push_back({n, n * level(bound_ / n)});
+    std::stable_sort(sizes.begin(), sizes.end(),
+                     [](const Size &a, const Size &b) { return std::llround(a.most * 1e6) > std::llround(b.most * 1e6); });
+    for (int round = 0; round < kRounds; round++) {
+      const int64_t budget = left_ / (kRounds - round);
+      for (size_t i = 0; i < sizes.size() && (left_ > 0 || best_ == 0); i++) {
+        if (sizes[i].most < rules_.enough * best_ || (round > 0 && sizes[i].most <= best_ * (1 + kSame))) break;
+        sets_.emplace_back();
+        improve_set(static_cast<size_t>(sizes[i].channels), sizes[i].most,
+                    budget / (round == 0 ? static_cast<int64_t>(sizes.size()) : kSizesPerRound));
+      }
     }
+    std::stable_sort(sets_.begin(), sets_.end(), [](const Packing &x, const Packing &y) {
+      return x.channels.size() != y.channels.size() ? x.channels.size() < y.channels.size() : x.gbps > y.gbps;
+    });
     for (Packing &set : sets_) {
       if (set.total() < rules_.enough * best_) continue;
       set.bound = bound_;
@@ -84,7 +100,20 @@ public:
 private:
   static constexpr int kBoundRounds = 1500;
 
-  bool done() const { return best_ >= bound_ * (1 - kSame) || (left_ <= 0 && best_ > 0); }
+  // The highest bandwidth of a channel up to `most` at which some link is full to the last byte: no other can be that of a best
+  // set.
+  double level(double most) const {
+    double best = 0;
+    for (size_t l : links_) {
+      const double need = capacity_[l] / most * (1 - kSame);
+      for (int costly = 0; costly <= kMostCostly; costly++) { // hops through an Intel processor
+        const double rest = std::max(0.0, std::ceil(need - kIntelExpansion * costly)), load = rest + kIntelExpansion * costly;
+        best = std::max(best, capacity_[l] / std::max(1.0, load));
+        if (rest == 0) break;
+      }
+    }
+    return std::min(best, most);
+  }
 
   void add(const Laid &laid, double sign, Loads *loads) const {
     for (const Hop &h : laid.hops) add_route(routes_.between(h.from, h.to)[static_cast<size_t>(h.route)], sign, loads);
@@ -137,34 +166,58 @@ private:
     }
   }
 
-  // A link's price: how much e^(sharpness * load / capacity) grows by one ring more, where 1 is the load at the bound.
-  Laid lay(const Loads &loads, double each, double sharpness, double noise) {
+  double potential(const Loads &loads, double each) const {
+    double sum = 0;
+    for (size_t l : links_) sum += std::exp(kSharpness * std::min(loads[l] * each / capacity_[l] - 1, 8.0));
+    return sum;
+  }
+
+  // A link's price: how much the potential grows by one ring more on it.
+  Laid lay(const Loads &loads, double each, double noise) {
     Loads price(capacity_.size());
     for (size_t l : links_) {
-      const double unit = each / capacity_[l], now = std::min(loads[l] * unit, 40.0), then = std::min(now + unit, 48.0);
-      price[l] = std::exp(sharpness * (then - 1)) - std::exp(sharpness * (now - 1)) + 1e-9 * unit;
+      const double unit = each / capacity_[l], now = std::min(loads[l] * unit, 8.0), then = std::min(now + unit, 9.0);
+      price[l] = std::exp(kSharpness * (then - 1)) - std::exp(kSharpness * (now - 1)) + 1e-9 * unit;
       if (noise > 0) price[l] *= 1 + noise * random();
     }
     return cheapest(price);
   }
 
-  void improve_set(size_t n, int64_t share) {
+  // One after the other; then two at a time are taken out and laid anew, the first of them with some noise, and stay if that is
+  // no worse. `most` is what the sum can be.
+  void improve_set(size_t n, double most, int64_t share) {
     const int64_t stop = left_ - share;
-    const double each = bound_ / static_cast<double>(n);
-    for (int start = 0; start < kStarts && !done() && (start == 0 || left_ > stop); start++) {
-      const double sharpness = 2.0 + 2.0 * (start % 4), noise = start < 4 ? 0 : 0.1 * (1 + start % 8);
+    const double each = most / static_cast<double>(n);
+    const auto reached = [&] { return sets_.back().total() >= most * (1 - kSame); };
+    for (int start = 0; start < kStarts && !reached() && (start == 0 || left_ > stop); start++) {
       std::vector<Laid> set;
       Loads loads(capacity_.size());
       for (size_t i = 0; i < n; i++) {
-        set.push_back(lay(loads, each, sharpness, noise));
+        set.push_back(lay(loads, each, start == 0 ? 0 : 0.5));
         add(set.back(), 1, &loads);
       }
       keep(set, loads);
-      for (size_t turn = 0; turn < kTurns * n && !done() && left_ > stop; turn++) {
-        Laid &laid = set[turn % n];
-        add(laid, -1, &loads);
-        laid = lay(loads, each, sharpness + static_cast<double>(turn / n), turn < (kTurns - 2) * n ? noise : 0);
-        add(laid, 1, &loads);
+      double now = potential(loads, each);
+      for (size_t turn = 0; turn < kTurns * n && !reached() && left_ > stop; turn++) {
+        const size_t i = turn % n, j = static_cast<size_t>(random() * static_cast<double>(n));
+        const Loads old_loads = loads;
+        Laid first = set[i], second = set[j];
+        add(first, -1, &loads);
+        if (i != j) add(second, -1, &loads);
+        set[i] = lay(loads, each, i == j ? 0.1 : 1);
+        add(set[i], 1, &loads);
+        if (i != j) {
+          set[j] = lay(loads, each, 0);
+          add(set[j], 1, &loads);
+        }
+        const double then = potential(loads, each);
+        if (then > now * (1 + kSame)) {
+          loads = old_loads;
+          set[i] = std::move(first);
+          if (i != j) set[j] = std::move(second);
+          continue;
+        }
+        now = then;
         keep(set, loads);
       }
     }
@@ -184,8 +237,9 @@ private:
     return static_cast<double>(seed_ >> 40) / static_cast<double>(1u << 24);
   }
 
-  static constexpr int kStarts = 24;
-  static constexpr size_t kTurns = 8;
+  static constexpr int kStarts = 64, kMostCostly = 64, kRounds = 3, kSizesPerRound = 4;
+  static constexpr size_t kTurns = 40;
+  static constexpr double kSharpness = 6;
   const Shape shape_;
   const Machine &machine_;
   const Routes &routes_;
@@ -206,21 +260,20 @@ Packing lay_orders(Shape shape, const Machine &machine, const Routes &routes, co
   Packing p;
   Loads loads(machine.links().size());
   for (const std::vector<int> &order : orders) p.channels.push_back({order, hops_of(shape, order)});
-  for (int pass = 0; pass < 3; pass++) {
+  for (int pass = 0; pass < 4; pass++)
     for (Laid &laid : p.channels)
       for (Hop &h : laid.hops) {
         const std::vector<Route> &options = routes.between(h.from, h.to);
         if (pass > 0) add_route(options[static_cast<size_t>(h.route)], -1, &loads);
         double least = std::numeric_limits<double>::infinity();
         for (size_t o = 0; o < options.size(); o++) {
-          add_route(options[o], 1, &loads);
-          const double most = congestion_of(machine, loads);
+          double most = 0;
+          for (int l : options[o].links)
+            most = std::max(most, (loads[static_cast<size_t>(l)] + options[o].expansion) / machine.link(l).gbps);
           if (most < least) least = most, h.route = static_cast<int>(o);
-          add_route(options[o], -1, &loads);
         }
         add_route(options[static_cast<size_t>(h.route)], 1, &loads);
       }
-  }
   p.gbps = 1 / congestion_of(machine, loads);
   p.bound = p.total();
   return p;

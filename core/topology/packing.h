@@ -44,9 +44,9 @@ struct Laid {
 
 struct PackRules {
   int min_channels = 1, max_channels = 16;
-  double enough = 0.95;       // of the best sum found: the fewest channels that reach it are taken
-  double bound = 1e300;       // known from elsewhere: nothing is better
-  int64_t steps = 10'000'000; // some 0.2 s
+  double enough = 0.95;      // of the best sum found: the fewest channels that reach it are taken
+  double bound = 1e300;      // known from elsewhere: nothing is better
+  int64_t steps = 8'000'000; // some 0.1 s
 };
 
 struct Packing {
