@@ -3,7 +3,7 @@
 #include "config/config.h"
 #include "tools/cli.h"
 #include "tools/help.h"
-#include "topology/machine_file.h"
+#include "topology/detect.h"
 #include <chrono>
 #include <fstream>
 
@@ -12,7 +12,7 @@ namespace {
 
 struct Options {
   std::string file, format = "text", dump, graph, graph_dump;
-  bool time = false, bandwidth = false, no_search = false;
+  bool time = false, bandwidth = false, no_search = false, complete = false;
 };
 
 int failed(const Status &status) {
@@ -34,6 +34,7 @@ Status complete(Options *o) {
   const auto set = [&](std::string *value, const char *key) {
     if (value->empty()) *value = config->text(key);
   };
+  o->complete |= o->file.empty(); // the configured file is of this machine
   set(&o->file, "topology.file");
   set(&o->dump, "topology.dump_file");
   set(&o->graph, "topology.graph_file");
@@ -63,14 +64,23 @@ Status take_graphs(const Options &o, const Machine &machine, Channels *channels)
   return {};
 }
 
-Result<MachineFile> load(const Options &o) {
-  if (o.file.empty()) return fail(Code::invalid_argument, "no topology file given").hint("--file FILE or TUTTI_TOPO_FILE");
-  return MachineFile::read(o.file);
+// Of a file given by --file nothing is known but what it says: it may be of another machine.
+Result<MachineFile> load(const Options &o, std::vector<std::string> *notes) {
+  MachineFile file;
+  if (!o.file.empty()) {
+    TUTTI_ASSIGN(read, MachineFile::read(o.file));
+    file = std::move(read);
+  }
+  if (!o.complete) return file;
+  TUTTI_ASSIGN(assumed, complete_machine(&file));
+  *notes = std::move(assumed);
+  return file;
 }
 
 Status show(const Options &o) {
   Stopwatch watch;
-  TUTTI_ASSIGN(file, load(o));
+  std::vector<std::string> notes;
+  TUTTI_ASSIGN(file, load(o, &notes));
   TUTTI_ASSIGN(machine, file.machine());
   const double read_ms = watch.ms();
   const Paths paths(machine);
@@ -92,7 +102,8 @@ Status show(const Options &o) {
     if (o.bandwidth) fmt::print("\n{}", machine_matrix(machine, paths, true));
     fmt::print("\n{}", path_legend());
     if (!o.no_search) fmt::print("\n{}", channels_text(machine, channels));
-    for (const std::string &note : machine.notes()) fmt::print("note: {}\n", note);
+    notes.insert(notes.end(), machine.notes().begin(), machine.notes().end());
+    for (const std::string &note : notes) fmt::print("note: {}\n", note);
   }
   if (o.time) fmt::print(stderr, "time: read {:.1f} ms, paths {:.1f} ms, search {:.1f} ms\n", read_ms, path_ms, search_ms);
   return {};
@@ -104,7 +115,8 @@ int topo_main(int argc, char **argv) {
   Options o;
   CLI::App app("Shows the machine: its tree, the paths between GPUs and NICs, and the channels found on it", "tutti topo");
   app.formatter(std::make_shared<HelpText>());
-  app.add_option("--file", o.file, "topology file to show")->type_name("FILE");
+  app.add_option("--file", o.file, "topology file to show instead of this machine")->type_name("FILE");
+  app.add_flag("--complete", o.complete, "complete the file of --file by what this machine shows");
   app.add_option("--format", o.format, "text, json, dot (links) or xml (the file, completed)")
       ->check(CLI::IsMember({"text", "json", "dot", "xml"}))
       ->capture_default_str();

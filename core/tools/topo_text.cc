@@ -128,7 +128,8 @@ std::string path_legend() {
 }
 
 std::string channels_text(const Machine &machine, const Channels &c) {
-  const std::string unit = c.places.empty() ? "" : std::string(kind_name(machine.node(c.places.front()).kind));
+  if (c.places.size() < 2) return fmt::format("{} place of ranks: channels need two\n", c.places.size());
+  const std::string_view unit = kind_name(machine.node(c.places.front()).kind);
   std::string out =
       fmt::format("{} places of ranks ({}s); an allgather reaches at most {:.4g} GB/s on any schedule, its rings {:.1f} %\n",
                   c.places.size(), unit, c.optimum, c.optimum > 0 ? 100 * c.rings.total() / c.optimum : 0.0);

@@ -29,12 +29,15 @@ private:
   int nvswitch();
 
   Status bad(Element e, std::string_view what) const {
-    return fail(Code::invalid_argument, "{}:{}: <{}>: {}", file_.name_, file_.line(e.offset_debug()), e.name(), what);
+    return fail(Code::invalid_argument, "{}: <{}>: {}", where(e), e.name(), what);
   }
   Status integer(Element e, const char *attribute, int64_t low, int64_t high, int64_t fallback, int64_t *out) const;
   Status busid(Element e, const char *attribute, std::string *out) const;
   double link_gbps(Element e, int64_t width);
-  std::string where(Element e) const { return fmt::format("{}:{}", file_.name_, file_.line(e.offset_debug())); }
+  std::string where(Element e) const { // what detection has added is on no line
+    const int line = file_.line(e.offset_debug());
+    return line > 0 ? fmt::format("{}:{}", file_.name_, line) : file_.name_;
+  }
 
   const MachineFile &file_;
   Machine machine_;

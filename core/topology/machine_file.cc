@@ -16,7 +16,7 @@ constexpr size_t kMostBytes = 16u << 20; // a large host has some 100 KiB
 
 } // namespace
 
-MachineFile::MachineFile() : doc_(std::make_unique<pugi::xml_document>()), name_("topology") {
+MachineFile::MachineFile() : doc_(std::make_unique<pugi::xml_document>()), name_("this machine") {
   doc_->append_child("system").append_attribute("version") = 1;
 }
 MachineFile::~MachineFile() = default;
