@@ -37,7 +37,7 @@ private:
     return static_cast<size_t>(std::count(text_.begin(), end, '\n')) + 1;
   }
   Status bad(pugi::xml_node e, std::string_view what) const {
-    return fail(Code::invalid_argument, "{}:{}: <{}>: {}", name_, line(e.offset_debug()), e.name(), what);
+    return fail(Code::invalid_argument, "{}:{}: <{}>: {}", name_, line(e.offset_debug()), e.name(), one_line(what));
   }
   Status number(pugi::xml_node e, const char *attribute, int *out) const {
     const pugi::xml_attribute a = e.attribute(attribute);

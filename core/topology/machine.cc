@@ -4,6 +4,13 @@
 
 namespace tutti {
 
+std::string one_line(std::string_view text) {
+  std::string out(text);
+  for (char &c : out)
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
+  return out;
+}
+
 std::string_view kind_name(NodeKind kind) {
   static constexpr std::string_view kNames[] = {"GPU", "PCI", "NVS", "CPU", "NIC", "NET"};
   return kNames[static_cast<size_t>(kind)];

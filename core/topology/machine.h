@@ -7,6 +7,8 @@
 
 namespace tutti {
 
+std::string one_line(std::string_view text); // what a file says, fit for a message: control characters as "?"
+
 enum class NodeKind : uint8_t { gpu, pci, nvs, cpu, nic, net };
 enum class LinkKind : uint8_t { loc, nvl, c2c, pci, sys, net };
 std::string_view kind_name(NodeKind kind); // "GPU", "PCI", ...
@@ -42,7 +44,7 @@ public:
   // One direction; a second call for the same pair and kind adds its bandwidth.
   void connect(int from, int to, LinkKind kind, double gbps, uint32_t lanes = 0);
   void connect_both(int a, int b, LinkKind kind, double gbps, uint32_t lanes = 0);
-  void note(std::string text) { notes_.push_back(std::move(text)); }
+  void note(std::string_view text) { notes_.push_back(one_line(text)); }
 
   const std::vector<MachineNode> &nodes() const { return nodes_; }
   const std::vector<MachineLink> &links() const { return links_; }

@@ -29,7 +29,7 @@ private:
   int nvswitch();
 
   Status bad(Element e, std::string_view what) const {
-    return fail(Code::invalid_argument, "{}: <{}>: {}", where(e), e.name(), what);
+    return fail(Code::invalid_argument, "{}: <{}>: {}", where(e), e.name(), one_line(what));
   }
   Status integer(Element e, const char *attribute, int64_t low, int64_t high, int64_t fallback, int64_t *out) const;
   Status busid(Element e, const char *attribute, std::string *out) const;
@@ -105,7 +105,7 @@ Status MachineBuilder::add_cpu(Element e) {
   const int cpu = machine_.add({.kind = NodeKind::cpu,
                                 .id = std::to_string(numa),
                                 .number = static_cast<int>(numa),
-                                .affinity = e.attribute("affinity").value(),
+                                .affinity = one_line(e.attribute("affinity").value()),
                                 .intel = intel});
   for (Element child : e.children("pci")) TUTTI_TRY(add_pci(child, cpu));
   return add_nics(e, cpu, fmt::format("cpu{}", numa), kLocGbps); // NICs without a PCI device
@@ -181,7 +181,7 @@ Status MachineBuilder::add_ports(Element e, int nic) {
     TUTTI_TRY(integer(net, "dev", 0, 1 << 16, 0, &dev));
     TUTTI_TRY(integer(net, "speed", -1, 1'000'000'000, 0, &mbps));
     if (!net_devs_.insert(dev).second) machine_.note(fmt::format("{}: dev=\"{}\" twice: both are kept", where(net), dev));
-    std::string name = net.attribute("name").value();
+    std::string name = one_line(net.attribute("name").value());
     if (name.empty()) name = fmt::format("net{}", dev);
     if (mbps <= 0) machine_.note(fmt::format("{}: speed of {} is not known: 10 Gbit/s assumed", where(net), name));
     const int port = machine_.add({.kind = NodeKind::net, .id = name, .number = static_cast<int>(dev), .parent = nic});

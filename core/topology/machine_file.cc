@@ -62,7 +62,8 @@ Result<MachineFile> MachineFile::parse(std::string_view text, std::string name) 
   if (elements > 1) return fail(Code::invalid_argument, "{}:{}: more than one root element", f.name_, at);
   const std::string_view version = root.attribute("version").value();
   if (version != "1" && version != "2")
-    return fail(Code::invalid_argument, "{}:{}: <system version=\"{}\">: versions 1 and 2 are known", f.name_, at, version);
+    return fail(Code::invalid_argument, "{}:{}: <system version=\"{}\">: versions 1 and 2 are known", f.name_, at,
+                one_line(version));
   return f;
 }
 
