@@ -35,6 +35,26 @@ std::string link_text(const Machine &m, int child) {
   return "";
 }
 
+// "  NVL 20 GB/s to GPU/1,2,3", alike ones together.
+std::string side_links(const Machine &m, int node) {
+  std::vector<std::pair<std::string, std::string>> groups;
+  for (int id : m.links_from(node)) {
+    const MachineLink &l = m.link(id);
+    if (l.kind != LinkKind::nvl && l.kind != LinkKind::sys && l.kind != LinkKind::c2c) continue;
+    const std::string label = m.node(l.to).label();
+    const size_t slash = label.find('/') + 1;
+    const std::string key = fmt::format("  {} {:g} GB/s to {}", kind_name(l.kind), l.gbps, label.substr(0, slash));
+    const auto known = std::find_if(groups.begin(), groups.end(), [&](const auto &g) { return g.first == key; });
+    if (known == groups.end())
+      groups.emplace_back(key, label.substr(slash));
+    else
+      known->second += "," + label.substr(slash);
+  }
+  std::string out;
+  for (const auto &[key, ends] : groups) out += key + ends;
+  return out;
+}
+
 void add_node(const Machine &m, int node, int depth, std::string *out) {
   const MachineNode &n = m.node(node);
   *out += fmt::format("{:{}}{}", "", 2 * depth, n.label());
@@ -43,13 +63,7 @@ void add_node(const Machine &m, int node, int depth, std::string *out) {
   if (n.kind == NodeKind::net) *out += fmt::format(" dev {}", n.number);
   if (n.kind == NodeKind::cpu && !n.affinity.empty()) *out += fmt::format("  cores {}", cpu_list(n.affinity));
   if (n.parent >= 0) *out += link_text(m, node);
-  std::string side;
-  for (int id : m.links_from(node)) {
-    const MachineLink &l = m.link(id);
-    if (l.kind != LinkKind::nvl && l.kind != LinkKind::sys && l.kind != LinkKind::c2c) continue;
-    side += fmt::format("{} {} {} {:g}", side.empty() ? " " : ",", kind_name(l.kind), m.node(l.to).label(), l.gbps);
-  }
-  *out += (side.empty() ? "" : " " + side) + "\n";
+  *out += side_links(m, node) + "\n";
   for (int i = 0; i < static_cast<int>(m.nodes().size()); i++)
     if (m.node(i).parent == node) add_node(m, i, depth + 1, out);
 }

@@ -74,7 +74,7 @@ Channels search_channels(const Machine &machine, const PackRules &rules) {
   c.optimum = allgather_optimum(machine, c.places);
   const Routes routes(machine, c.places);
   PackRules with = rules;
-  if (c.optimum > 0) with.bound = std::min(with.bound, c.optimum);
+  if (c.optimum > 0) with.bound = std::min({with.bound, c.optimum, crossing_bound(machine, c.places)});
   c.rings = pack(Shape::ring, machine, routes, with);
   c.chains = pack(Shape::chain, machine, routes, with);
   c.heads = find_heads(machine, c.places);

@@ -12,7 +12,7 @@ constexpr double kGain = 1e-12; // below it an exchange is rounding
 int64_t Hamilton::steps() const {
   const auto n = static_cast<int64_t>(n_);
   if (n_ <= kMostExact) return (int64_t{1} << n) * n * n / 8 + 64;
-  return 4 * n * n * n;
+  return n_ <= kMostImproved ? 4 * n * n * n : n * n;
 }
 
 double Hamilton::cost_of(const std::vector<int> &order, const std::vector<double> &cost) const {
@@ -31,7 +31,7 @@ std::vector<int> Hamilton::cheapest(const std::vector<double> &cost) const {
   if (n_ <= kMostExact) return exact(cost);
   std::vector<int> order = inserted(cost);
   double total = cost_of(order, cost);
-  for (int round = 0; round < 64 && improve(&order, &total, cost); round++) {
+  for (int round = 0; n_ <= kMostImproved && round < 64 && improve(&order, &total, cost); round++) {
   }
   return order;
 }
@@ -75,18 +75,21 @@ std::vector<int> Hamilton::exact(const std::vector<double> &cost) const {
   return order;
 }
 
+// Place after place goes where it lengthens the ring or chain least.
 std::vector<int> Hamilton::inserted(const std::vector<double> &cost) const {
   std::vector<int> order{0, 1};
-  for (size_t place = 2; place < n_; place++) {
+  const auto hop = [&](int a, int b) { return cost[static_cast<size_t>(a) * n_ + static_cast<size_t>(b)]; };
+  for (int place = 2; place < static_cast<int>(n_); place++) {
     double least = kInfinite;
     size_t where = 0;
-    for (size_t at = shape_ == Shape::ring ? 1 : 0; at <= order.size(); at++) {
-      order.insert(order.begin() + static_cast<ptrdiff_t>(at), static_cast<int>(place));
-      const double c = cost_of(order, cost);
-      order.erase(order.begin() + static_cast<ptrdiff_t>(at));
+    for (size_t at = shape_ == Shape::ring ? 1 : 0; at <= order.size(); at++) { // between at - 1 and at
+      const bool first = at == 0, last = at == order.size() && shape_ == Shape::chain;
+      const int before = first ? -1 : order[at - 1], after = last ? -1 : order[at % order.size()];
+      const double c =
+          (first ? 0 : hop(before, place)) + (last ? 0 : hop(place, after)) - (first || last ? 0 : hop(before, after));
       if (c < least) least = c, where = at;
     }
-    order.insert(order.begin() + static_cast<ptrdiff_t>(where), static_cast<int>(place));
+    order.insert(order.begin() + static_cast<ptrdiff_t>(where), place);
   }
   return order;
 }

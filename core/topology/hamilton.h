@@ -21,6 +21,7 @@ public:
   int64_t steps() const; // of one call, roughly
 
   static constexpr size_t kMostExact = 12; // 2^11 * 11^2 steps
+  static constexpr size_t kMostImproved = 80;
 
 private:
   std::vector<int> exact(const std::vector<double> &cost) const;

@@ -17,8 +17,8 @@ public:
 private:
   using Element = pugi::xml_node;
   Status add_cpu(Element e);
-  Status add_pci(Element e, int parent);
-  Status add_device(Element e, MachineNode node, int parent);
+  Status add_pci(Element e, int parent, int depth);
+  Status add_device(Element e, MachineNode node, int parent, int depth);
   Status add_nics(Element e, int parent, const std::string &id, double gbps);
   Status add_ports(Element e, int nic);
   Status connect_targets();
@@ -54,6 +54,9 @@ private:
 };
 
 namespace {
+
+constexpr int kMostDepth = 64;
+constexpr size_t kMostNodes = 512; // the field knows 256; paths between all take memory and time of the square
 
 enum class PciClass { bridge, nvswitch, gpu, nic, other };
 PciClass pci_class(std::string_view text) {
@@ -96,6 +99,7 @@ double MachineBuilder::link_gbps(Element e, int64_t width) {
 Status MachineBuilder::add_cpu(Element e) {
   int64_t numa = 0, family = 0, model = 0;
   if (!e.attribute("numaid")) return bad(e, "numaid is missing");
+  if (machine_.nodes().size() >= kMostNodes) return bad(e, fmt::format("more than {} devices", kMostNodes));
   TUTTI_TRY(integer(e, "numaid", -1, 1 << 16, 0, &numa));
   TUTTI_TRY(integer(e, "familyid", 0, 1 << 16, 0, &family));
   TUTTI_TRY(integer(e, "modelid", 0, 1 << 16, 0, &model));
@@ -107,12 +111,14 @@ Status MachineBuilder::add_cpu(Element e) {
                                 .number = static_cast<int>(numa),
                                 .affinity = one_line(e.attribute("affinity").value()),
                                 .intel = intel});
-  for (Element child : e.children("pci")) TUTTI_TRY(add_pci(child, cpu));
+  for (Element child : e.children("pci")) TUTTI_TRY(add_pci(child, cpu, 1));
   return add_nics(e, cpu, fmt::format("cpu{}", numa), kLocGbps); // NICs without a PCI device
 }
 
-Status MachineBuilder::add_pci(Element e, int parent) {
+Status MachineBuilder::add_pci(Element e, int parent, int depth) {
   MachineNode node;
+  if (depth > kMostDepth) return bad(e, fmt::format("more than {} levels of PCI devices", kMostDepth));
+  if (machine_.nodes().size() >= kMostNodes) return bad(e, fmt::format("more than {} devices", kMostNodes));
   TUTTI_TRY(busid(e, "busid", &node.id));
   if (!busids_.insert(node.id).second) { // so in files of real machines, of switches: two boards were joined by hand
     if (e.child("gpu")) return bad(e, fmt::format("busid=\"{}\" twice", node.id));
@@ -123,10 +129,10 @@ Status MachineBuilder::add_pci(Element e, int parent) {
     TUTTI_TRY(integer(e, "class", 0, 0xffffff, 0, &ignored));
   }
   node.parent = parent;
-  return add_device(e, std::move(node), parent);
+  return add_device(e, std::move(node), parent, depth);
 }
 
-Status MachineBuilder::add_device(Element e, MachineNode node, int parent) {
+Status MachineBuilder::add_device(Element e, MachineNode node, int parent, int depth) {
   int64_t width = 0;
   TUTTI_TRY(integer(e, "link_width", 0, 64, 16, &width));
   const double gbps = link_gbps(e, width > 0 ? width : 16);
@@ -158,13 +164,14 @@ Status MachineBuilder::add_device(Element e, MachineNode node, int parent) {
   const int added = machine_.add(std::move(node));
   machine_.connect_both(added, parent, LinkKind::pci, gbps);
   switches_.emplace_back(e, added);
-  for (Element child : e.children("pci")) TUTTI_TRY(add_pci(child, added));
+  for (Element child : e.children("pci")) TUTTI_TRY(add_pci(child, added, depth + 1));
   return {};
 }
 
 Status MachineBuilder::add_nics(Element e, int parent, const std::string &id, double gbps) {
   int count = 0;
   for (Element nic : e.children("nic")) {
+    if (machine_.nodes().size() >= kMostNodes) return bad(nic, fmt::format("more than {} devices", kMostNodes));
     MachineNode node{.kind = NodeKind::nic, .id = count == 0 ? id : fmt::format("{}#{}", id, count), .parent = parent};
     count++;
     const int added = machine_.add(std::move(node));
@@ -178,6 +185,7 @@ Status MachineBuilder::add_ports(Element e, int nic) {
   for (Element net : e.children("net")) {
     int64_t dev = 0, mbps = 0;
     if (!net.attribute("dev")) return bad(net, "dev is missing");
+    if (machine_.nodes().size() >= kMostNodes) return bad(net, fmt::format("more than {} devices", kMostNodes));
     TUTTI_TRY(integer(net, "dev", 0, 1 << 16, 0, &dev));
     TUTTI_TRY(integer(net, "speed", -1, 1'000'000'000, 0, &mbps));
     if (!net_devs_.insert(dev).second) machine_.note(fmt::format("{}: dev=\"{}\" twice: both are kept", where(net), dev));

@@ -89,4 +89,16 @@ double allgather_optimum(const Machine &machine, const std::vector<int> &places)
   return rate * (n - 1);
 }
 
+double crossing_bound(const Machine &machine, const std::vector<int> &places) {
+  if (places.size() < 2) return 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (size_t i = 1; i < places.size(); i++)
+    for (const bool out : {true, false}) {
+      Flow flow(machine.nodes().size());
+      for (const MachineLink &l : machine.links()) flow.add(l.from, l.to, l.gbps);
+      least = std::min(least, out ? flow.run(places.front(), places[i]) : flow.run(places[i], places.front()));
+    }
+  return least;
+}
+
 } // namespace tutti

@@ -11,4 +11,8 @@ namespace tutti {
 // which is tried next. 0 for fewer than two places.
 double allgather_optimum(const Machine &machine, const std::vector<int> &places);
 
+// Bound of rings and of chains: each crosses every division of the places in two at least once per direction. The least of the
+// flows between the first place and each other one.
+double crossing_bound(const Machine &machine, const std::vector<int> &places);
+
 } // namespace tutti

@@ -106,12 +106,19 @@ void Paths::from(const Machine &machine, int source, PathRules rules) {
   std::sort(levels.begin(), levels.end(), std::greater<>());
   levels.erase(std::unique(levels.begin(), levels.end()), levels.end());
   at(source, source) = {PathKind::loc, kLocGbps, 1, {}};
+  size_t found = 1;
   for (int kind = 0; kind <= static_cast<int>(PathKind::sys); kind++) {
-    for (double level : levels) {
+    std::vector<bool> reached(nodes_);
+    for (const Visit &v : search(machine, source, static_cast<PathKind>(kind), 0, rules.nvlink))
+      reached[static_cast<size_t>(v.node)] = true;
+    const auto all = static_cast<size_t>(std::count(reached.begin(), reached.end(), true));
+    for (size_t i = 0; i < levels.size() && found < all; i++) {
+      const double level = levels[i];
       const std::vector<Visit> visits = search(machine, source, static_cast<PathKind>(kind), level, rules.nvlink);
       for (const Visit &v : visits) {
         Path &p = at(source, v.node);
         if (p.kind != PathKind::dis) continue;
+        found++;
         p.kind = static_cast<PathKind>(kind);
         for (const Visit *at = &v; at->via >= 0; at = &visits[static_cast<size_t>(at->before)]) p.links.push_back(at->via);
         std::reverse(p.links.begin(), p.links.end());

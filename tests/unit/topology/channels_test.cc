@@ -91,11 +91,13 @@ TEST_CASE("the bound of an allgather is that of the narrowest set of nodes") {
     pairs.connect_both(pairs.add({.kind = NodeKind::gpu, .id = std::to_string(i), .number = i}), i < 2 ? left : right,
                        LinkKind::pci, 100);
   CHECK(allgather_optimum(pairs, pairs.places()) == doctest::Approx(12));
+  CHECK(crossing_bound(pairs, pairs.places()) == doctest::Approx(8)); // a ring passes the link once, whatever it holds
+  CHECK(crossing_bound(full, full.places()) == doctest::Approx(12));
   const Machine one = star(1, 10);
   CHECK(allgather_optimum(one, one.places()) == 0);
 }
 TEST_CASE("rings reach the bound where it is known that they can") {
-  for (int gpus : {2, 3, 8, 16, 20}) {
+  for (int gpus : {2, 3, 8, 16, 20, 72, 100}) {
     const Channels c = search_channels(star(gpus, 50));
     CHECK(c.rings.total() == doctest::Approx(50));
     CHECK(c.rings.channels.size() == 1);

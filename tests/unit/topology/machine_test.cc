@@ -181,6 +181,14 @@ TEST_CASE("files that are wrong are refused with the line") {
   CHECK(refusal(linked("<nvlink target=\"2:00.0\" tclass=\"0x030200\"/>")) == ""); // a GPU that this job does not see
   CHECK(!MachineFile::read("no/such/file.xml").ok());
 }
+TEST_CASE("files beyond all measure are refused before they take time or memory") {
+  std::string deep, wide;
+  for (int i = 0; i < 5000; i++) deep += fmt::format("<pci busid=\"{:x}:00.0\">", i & 0xff);
+  for (int i = 0; i < 5000; i++) deep += "</pci>";
+  CHECK(refused(host(deep), "t.xml:3: <pci>: more than 64 levels"));
+  for (int i = 0; i < 5000; i++) wide += fmt::format("<pci busid=\"{:04x}:00:00.0\"/>", i);
+  CHECK(refused(host(wide), "t.xml:3: <pci>: more than 512 devices"));
+}
 TEST_CASE("PCI addresses are brought into one form") {
   CHECK(normal_busid("0000:0C:00.0") == "0000:0c:00.0");
   CHECK(normal_busid("c:00.0") == "0000:0c:00.0");
