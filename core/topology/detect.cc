@@ -25,9 +25,9 @@ Result<Hwloc> load_hwloc(const DetectFrom &from) {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return fail(Code::system, "hwloc cannot be initialized");
   Hwloc t(raw);
-  // Plugins that start whole device runtimes, which is not ours to do.
-  for (const char *slow : {"opencl", "cuda", "nvml", "rsmi", "levelzero", "gl"})
-    hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, slow);
+  // Not: what starts whole device runtimes; and libpciaccess, which leaks and tells no more than sysfs does.
+  for (const char *other : {"opencl", "cuda", "nvml", "rsmi", "levelzero", "gl", "pci"})
+    hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, other);
   hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   if (!from.hwloc_xml.empty() && hwloc_topology_set_xml(raw, from.hwloc_xml.c_str()) != 0)
     return fail(Code::invalid_argument, "{}: hwloc cannot read it", from.hwloc_xml);
