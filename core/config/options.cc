@@ -141,6 +141,16 @@ const std::vector<Option> &table() {
      .help = "prove the plans of an algorithm right before their first use, with up to 64 ranks",
      .env = "TUTTI_PLAN_CHECK", .scope = Scope::communicator},
 
+    // ---- topology: read by `tutti topo`; communicators follow later
+    {.key = "topology.file", .help = "XML file that describes this host (`tutti topo` only, so far; empty = found out)",
+     .env = "TUTTI_TOPO_FILE", .aliases = {"NCCL_TOPO_FILE"}},
+    {.key = "topology.dump_file", .help = "where the host's description is written, completed (`tutti topo` only, so far)",
+     .env = "TUTTI_TOPO_DUMP_FILE", .aliases = {"NCCL_TOPO_DUMP_FILE"}},
+    {.key = "topology.graph_file", .help = "graph file with rings and chains to use instead of a search (`tutti topo` only, so far)",
+     .env = "TUTTI_GRAPH_FILE", .aliases = {"NCCL_GRAPH_FILE"}},
+    {.key = "topology.graph_dump_file", .help = "where the rings and chains found are written (`tutti topo` only, so far)",
+     .env = "TUTTI_GRAPH_DUMP_FILE", .aliases = {"NCCL_GRAPH_DUMP_FILE"}},
+
     // ---- memory
     {.key = "memory.cap", .type = TUTTI_OPT_BYTES, .default_value = "256MiB",
      .help = "most library memory of one communicator in one process",

@@ -34,5 +34,6 @@ std::string own_path(); // of this executable
 int run_main(int argc, char **argv);
 int perf_main(int argc, char **argv); // argv[1] is the operation
 int info_main(int argc, char **argv);
+int topo_main(int argc, char **argv);
 
 } // namespace tutti::tools

@@ -42,5 +42,7 @@ done <<'LIST'
 log spdlog/
 config toml
 plugin boost/dll
+topology hwloc
+topology pugixml
 LIST
 exit $bad

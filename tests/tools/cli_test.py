@@ -559,6 +559,64 @@ def way_to_mount():
     return None
 
 
+def read(path):
+    with open(path) as file:
+        return file.read()
+
+
+class Topo(Tools):
+    DATA = os.path.join(os.path.dirname(__file__), "../data/topology")
+
+    def file(self, name):
+        return os.path.join(self.DATA, name)
+
+    def test_this_machine_has_a_processor_and_says_what_it_assumes(self):
+        out = self.good(run(TUTTI, "topo", "--time"))
+        self.assertRegex(out.stdout, r"(?m)^this machine\nCPU/\d+ ")
+        self.assertIn("Legend:", out.stdout)
+        self.assertRegex(out.stderr, r"time: read [\d.]+ ms, paths [\d.]+ ms, search [\d.]+ ms")
+        self.assertIn("<cpu ", self.good(run(TUTTI, "topo", "--format", "xml")).stdout)
+
+    def test_a_file_is_shown_as_tree_matrix_and_channels(self):
+        out = self.good(run(TUTTI, "topo", "--file", self.file("two_switches.xml"), "--bandwidth")).stdout
+        self.assertRegex(out, r"(?m)^    GPU/0 0000:11:00.0 rank 0  PCI 24 GB/s")
+        self.assertRegex(out, r"(?m)^GPU0 +X +NV2 +NV2 +NVB +PIX +SYS +0  0-3$")
+        self.assertRegex(out, r"(?m)^GPU0 +X +40 +40 +40 +24 +16$")
+        self.assertIn("rings: 2 channels x 40 GB/s = 80 GB/s", out)
+        self.assertIn("head of NET/mlx5_1: GPU/2", out)
+
+    def test_the_environment_names_files_as_in_other_libraries(self):
+        with tempfile.TemporaryDirectory() as folder:
+            graph, dump = os.path.join(folder, "graph.xml"), os.path.join(folder, "dump.xml")
+            self.good(run(TUTTI, "topo", NCCL_TOPO_FILE=self.file("two_switches.xml"), NCCL_GRAPH_DUMP_FILE=graph, TUTTI_TOPO_DUMP_FILE=dump))
+            self.assertIn('colour="blue"', read(dump))
+            self.assertIn('<graph id="0" pattern="4"', read(graph))
+            text = read(graph).replace('<gpu dev="1" />', '<gpu dev="0" />')
+            again = self.good(run(TUTTI, "topo", "--file", self.file("two_switches.xml"), TUTTI_GRAPH_FILE=graph)).stdout
+            self.assertIn("rings: 2 channels x 40 GB/s = 80 GB/s", again)
+            with open(graph, "w") as out:
+                out.write(text)
+            bad = run(TUTTI, "topo", "--file", self.file("two_switches.xml"), "--graph", graph)
+            self.assertEqual(bad.returncode, 2)
+            self.assertIn("graph 0 channel 0: 0 twice", bad.stderr)
+
+    def test_other_formats_are_for_programs(self):
+        out = json.loads(self.good(run(TUTTI, "topo", "--file", self.file("nvswitch.xml"), "--format", "json")).stdout)
+        self.assertEqual(len(out["places"]), 8)
+        self.assertAlmostEqual(out["rings"]["total_gbps"], 370.8)
+        dot = self.good(run(TUTTI, "topo", "--file", self.file("nvswitch.xml"), "--format", "dot")).stdout
+        self.assertEqual(dot.count(" -- "), 16)
+
+    def test_bad_files_are_named_with_the_line(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".xml") as bad:
+            bad.write('<system version="1">\n<cpu/>\n</system>\n')
+            bad.flush()
+            out = run(TUTTI, "topo", "--file", bad.name)
+            self.assertEqual(out.returncode, 2)
+            self.assertIn(f"error: topo: {bad.name}:2: <cpu>: numaid is missing", out.stderr)
+        self.assertEqual(run(TUTTI, "topo", "--format", "svg").returncode, 64)
+
+
 class Info(Tools):
     def test_info_lists_version_host_plugins_and_devices(self):
         out = self.good(run(TUTTI, "info")).stdout
@@ -582,7 +640,7 @@ class Info(Tools):
         self.assertEqual(run(TUTTI, "info", "host", "--json").returncode, 64)
 
     def test_nothing_is_wider_than_130_columns(self):
-        for words in (["info"], ["info", "plugins"], ["info", "config"], ["perf", "--help"], ["run", "--help"], ["--help"],
+        for words in (["info"], ["info", "plugins"], ["info", "config"], ["perf", "--help"], ["run", "--help"], ["--help"], ["topo", "--help"],
                       ["plan", "--help"], ["plan", "check", "--help"], ["plan", "show", "--help"], ["plan", "simulate", "--help"],
                       ["plan", "volume", "--help"], ["plan", "volume"], ["plan", "simulate"], ["plan", "check", "--coll", "all", "--ranks", "2..4", "--in-place", "both"]):
             wide = [line for line in self.good(run(TUTTI, *words)).stdout.splitlines() if len(line) > 130 and "/" not in line]

@@ -1,0 +1,140 @@
+// `tutti topo`: the machine as a tree and a matrix, and the channels that the library would search on it.
+#include "tools/topo.h"
+#include "config/config.h"
+#include "tools/cli.h"
+#include "tools/help.h"
+#include "topology/detect.h"
+#include <chrono>
+#include <fstream>
+
+namespace tutti::tools {
+namespace {
+
+struct Options {
+  std::string file, format = "text", dump, graph, graph_dump;
+  bool time = false, bandwidth = false, no_search = false, complete = false;
+};
+
+int failed(const Status &status) {
+  print_error("topo: " + status.error().line());
+  return kFailed;
+}
+
+Status write_file(const std::string &path, const std::string &text) {
+  errno = 0;
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out << text;
+  out.close();
+  return out ? Status() : fail_errno(errno ? errno : EIO, fmt::format("{}: cannot write", path));
+}
+
+// What the command line leaves open, the configuration says.
+Status complete(Options *o) {
+  TUTTI_ASSIGN(config, Config::process());
+  const auto set = [&](std::string *value, const char *key) {
+    if (value->empty()) *value = config->text(key);
+  };
+  o->complete |= o->file.empty(); // the configured file is of this machine
+  set(&o->file, "topology.file");
+  set(&o->dump, "topology.dump_file");
+  set(&o->graph, "topology.graph_file");
+  set(&o->graph_dump, "topology.graph_dump_file");
+  return {};
+}
+
+struct Stopwatch {
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  double ms() {
+    const auto now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double, std::milli>(now - std::exchange(start, now)).count();
+  }
+};
+
+// Rings and chains of a graph file in place of those searched.
+Status take_graphs(const Options &o, const Machine &machine, Channels *channels) {
+  TUTTI_ASSIGN(graphs, read_graphs(o.graph));
+  for (const Graph &g : graphs) {
+    if (g.id > 1) continue;
+    TUTTI_ASSIGN(laid, lay_graph(g, machine, *channels, o.graph));
+    if (laid.channels.empty()) continue;
+    Packing &mine = g.id == 0 ? channels->rings : channels->chains;
+    laid.bound = std::max(mine.bound, laid.total());
+    mine = std::move(laid);
+  }
+  return {};
+}
+
+// Of a file given by --file nothing is known but what it says: it may be of another machine.
+Result<MachineFile> load(const Options &o, std::vector<std::string> *notes) {
+  MachineFile file;
+  if (!o.file.empty()) {
+    TUTTI_ASSIGN(read, MachineFile::read(o.file));
+    file = std::move(read);
+  }
+  if (!o.complete) return file;
+  TUTTI_ASSIGN(assumed, complete_machine(&file));
+  *notes = std::move(assumed);
+  return file;
+}
+
+Status show(const Options &o) {
+  Stopwatch watch;
+  std::vector<std::string> notes;
+  TUTTI_ASSIGN(file, load(o, &notes));
+  TUTTI_ASSIGN(machine, file.machine());
+  const double read_ms = watch.ms();
+  const Paths paths(machine);
+  const double path_ms = watch.ms();
+  Channels channels;
+  if (!o.no_search) channels = search_channels(machine);
+  const double search_ms = watch.ms();
+  if (!o.graph.empty() && !o.no_search) TUTTI_TRY(take_graphs(o, machine, &channels));
+  if (!o.dump.empty()) TUTTI_TRY(file.write(o.dump));
+  if (!o.graph_dump.empty()) TUTTI_TRY(write_file(o.graph_dump, graph_xml(graphs_of(machine, channels))));
+  if (o.format == "json") {
+    fmt::print("{}", machine_json(machine, channels));
+  } else if (o.format == "dot") {
+    fmt::print("{}", machine_dot(machine));
+  } else if (o.format == "xml") {
+    fmt::print("{}", file.text());
+  } else {
+    fmt::print("{}\n{}\n{}", file.name(), machine_tree(machine), machine_matrix(machine, paths, false));
+    if (o.bandwidth) fmt::print("\n{}", machine_matrix(machine, paths, true));
+    fmt::print("\n{}", path_legend());
+    if (!o.no_search) fmt::print("\n{}", channels_text(machine, channels));
+    notes.insert(notes.end(), machine.notes().begin(), machine.notes().end());
+    for (const std::string &note : notes) fmt::print("note: {}\n", note);
+  }
+  if (o.time) fmt::print(stderr, "time: read {:.1f} ms, paths {:.1f} ms, search {:.1f} ms\n", read_ms, path_ms, search_ms);
+  return {};
+}
+
+} // namespace
+
+int topo_main(int argc, char **argv) {
+  Options o;
+  CLI::App app("Shows the machine: its tree, the paths between GPUs and NICs, and the channels found on it", "tutti topo");
+  app.formatter(std::make_shared<HelpText>());
+  app.add_option("--file", o.file, "topology file to show instead of this machine")->type_name("FILE");
+  app.add_flag("--complete", o.complete, "complete the file of --file by what this machine shows");
+  app.add_option("--format", o.format, "text, json, dot (links) or xml (the file, completed)")
+      ->check(CLI::IsMember({"text", "json", "dot", "xml"}))
+      ->capture_default_str();
+  app.add_flag("--bandwidth", o.bandwidth, "a second matrix, of GB/s");
+  app.add_flag("--no-search", o.no_search, "only the machine, no channels");
+  app.add_option("--graph", o.graph, "graph file: show what its rings and chains reach, instead of searching")
+      ->type_name("FILE");
+  app.add_option("--dump", o.dump, "write the topology file to FILE")->type_name("FILE");
+  app.add_option("--graph-dump", o.graph_dump, "write the channels to FILE, as a graph file")->type_name("FILE");
+  app.add_flag("--time", o.time, "how long reading, paths and search took, on stderr");
+  try {
+    app.parse(argc, argv);
+    if (Status s = complete(&o); !s.ok()) return failed(s);
+    const Status s = show(o);
+    return s.ok() ? kOk : failed(s);
+  } catch (const CLI::ParseError &e) {
+    return app.exit(e) == 0 ? kOk : kUsage;
+  }
+}
+
+} // namespace tutti::tools

@@ -1,0 +1,15 @@
+// tutti/core/tools/topo.h: how `tutti topo` shows a machine as text.
+#pragma once
+#include "topology/channels.h"
+#include <string>
+
+namespace tutti::tools {
+
+std::string machine_tree(const Machine &machine);
+// As `nvidia-smi topo -m` has it: GPUs and NICs against each other, cores and NUMA node of each. gbps: bandwidths instead of
+// kinds.
+std::string machine_matrix(const Machine &machine, const Paths &paths, bool gbps);
+std::string path_legend();
+std::string channels_text(const Machine &machine, const Channels &channels);
+
+} // namespace tutti::tools
