@@ -182,7 +182,7 @@ public:
       c->cmsg_len = CMSG_LEN(sizeof(int));
       std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
     }
-    if (::sendmsg(ends_[static_cast<size_t>(to)], &msg, MSG_NOSIGNAL) < 0) return fail_errno(errno, "sendmsg");
+    if (::sendmsg(ends_[static_cast<size_t>(to)], &msg, MSG_NOSIGNAL) < 0) return fail_errno(errno, "sendmsg").peer(to);
     return {};
   }
   void flood(const Error &error) override {
