@@ -67,9 +67,9 @@ std::vector<int> Hamilton::exact(const std::vector<double> &cost) const {
   if (shape_ == Shape::ring) order.push_back(static_cast<int>(m));
   for (size_t set = full - 1, at = end; set != 0;) {
     order.push_back(static_cast<int>(at));
-    const int prior = before[set * m + at];
+    const auto prior = before[set * m + at];
     set &= ~(size_t{1} << at);
-    if (prior >= 0) at = static_cast<size_t>(prior);
+    if (prior >= 0) at = static_cast<unsigned char>(prior);
   }
   std::reverse(order.begin(), order.end());
   return order;
