@@ -123,6 +123,7 @@ TEST_CASE("the progress thread rests while others wait for their operations, and
     if (one_is_blocked) {
       REQUIRE(enqueue(world.engine(1, 1), late) == 1);
       CHECK(completes_alone(world.engine(0, 1), 1));
+      CHECK(completes_alone(world.engine(1, 1), 1));
     }
   }
 }
