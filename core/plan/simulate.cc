@@ -188,11 +188,14 @@ private:
       if (!fn(w_.source(l, static_cast<uint32_t>(first + i)))) return false;
     return true;
   }
+  // fn(wire, whether it is the first one of its link): a link with several readers has a wire to each.
   template <class Fn> bool each_target(uint32_t l, const tutti_step &s, Fn fn) const {
     const auto first = static_cast<int64_t>(s.send_first) + static_cast<int64_t>(lanes_[l].iter) * s.link_stride;
-    for (uint32_t i = 0; i < s.send_count; i++)
-      for (const uint32_t wire : w_.targets(l, static_cast<uint32_t>(first + i)))
-        if (!fn(wire)) return false;
+    for (uint32_t i = 0; i < s.send_count; i++) {
+      const auto wires = w_.targets(l, static_cast<uint32_t>(first + i));
+      for (const uint32_t &wire : wires)
+        if (!fn(wire, &wire == wires.data())) return false;
+    }
     return true;
   }
   bool links_ready(uint32_t l, const tutti_step &s, Cause *cause) const {
@@ -203,7 +206,7 @@ private:
                          cause->later(out_.messages[m].arrives, SimRun::Cause::message, m);
                          return true;
                        }) &&
-           each_target(l, s, [&](uint32_t wire) {
+           each_target(l, s, [&](uint32_t wire, bool) {
              if (links_[wire].used >= depth_) return false;
              if (links_[wire].used + 1 == depth_ && links_[wire].freed_by >= 0)
                cause->later(out_.runs[static_cast<size_t>(links_[wire].freed_by)].end, SimRun::Cause::room,
@@ -223,16 +226,20 @@ private:
       taking_[l].push_back(wire);
       return true;
     });
-    double end = now;
-    each_target(l, s, [&](uint32_t wire) {
+    double end = now, leaves = now;
+    int64_t before = -1; // the message that the port was busy with
+    each_target(l, s, [&](uint32_t wire, bool leads) {
       const Wire &w = w_.wires[wire];
       Port &out = port(lane.rank, w, false);
-      const double leaves = std::max(now, out.free);
       const auto m = static_cast<uint32_t>(out_.messages.size());
-      out_.messages.push_back({wire, number, number, bytes, leaves, 0, out.free > now ? out.message : -1});
-      out.free = leaves + static_cast<double>(bytes) / cost(w).beta;
-      out.message = m;
-      end = std::max(end, out.free);
+      if (leads) { // written once, for all readers
+        leaves = std::max(now, out.free);
+        before = out.free > now ? out.message : -1;
+        out.free = leaves + static_cast<double>(bytes) / cost(w).beta;
+        out.message = m;
+        end = std::max(end, out.free);
+      }
+      out_.messages.push_back({wire, number, number, bytes, leaves, 0, before});
       links_[wire].used++;
       out_.wire_bytes[wire] += bytes;
       at(leaves + cost(w).alpha, What::head, m);

@@ -141,11 +141,11 @@ std::vector<Rule> parse_table(std::string_view text, const std::string &source) 
 // Slots: what a message of the size class fills, so that small jobs stay small (8 ranks with messages up to 64 KiB: under
 // 64 MiB together). Deep where slots are short: a credit is then read once in many messages, and slot lines have left the
 // reader's L2 before they are written again. Direct algorithms own up to n-1 links per rank, so their slots shrink as n grows.
-// Two ranks always run direct: it has half the rounds of a ring of two and the same bytes. Long messages of theirs are pulled
-// where memory can be read by pointer, and staged in the same slots, which costs what "simple" does, where it cannot. No rule
-// has the kernel read private memory of another process, although alltoall from 4 MiB on would gain: what a buffer lies in is
-// known only when it is sent, process_vm_readv refuses mapped devices and secret memory, and nothing could stand in for it
-// then.
+// Two ranks of a host always run direct: it has half the rounds of a ring of two and the same bytes. Long messages of theirs
+// are pulled where memory can be read by pointer, and staged in the same slots, which costs what "simple" does, where it
+// cannot. No rule has the kernel read private memory of another process, although alltoall from 4 MiB on would gain: what a
+// buffer lies in is known only when it is sent, process_vm_readv refuses mapped devices and secret memory, and nothing could
+// stand in for it then.
 std::string_view built_in_table() {
   return R"(# coll, max_bytes, max_ranks, links, ways, channels, slot, depth
 # two ranks

@@ -784,7 +784,9 @@ class Info(Tools):
         r = run(TUTTI, *show, "--multicast", "--per-host", 2)
         self.assertEqual(r.returncode, 64, r.all)
         self.assertIn("--multicast with --per-host 2", r.stderr)
-        self.good(run(TUTTI, "plan", "simulate", "direct", "all_gather", "-n", 4, "--multicast"))
+        once = run(TUTTI, "plan", "simulate", "direct", "broadcast", "-n", 4, "--multicast")
+        self.good(once)
+        self.assertIn("time  105.358 us", once.stdout)  # 0.5 us + 1M / 10 GB/s: written once, not three times
         self.good(run(TUTTI, "plan", "show", "direct", "all_gather", "-n", 4, "--multicast", "--svg", "-"))
         out = self.good(run(TUTTI, "plan", "check", "direct", "all_gather", "2..4")).stdout
         self.assertIn("direct: 5 checked, 0 wrong", out)  # with two ranks there are no such links
