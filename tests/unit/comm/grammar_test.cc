@@ -1,4 +1,4 @@
-#include "comm/grammar.h"
+#include "comm/select/grammar.h"
 #include <doctest/doctest.h>
 
 using namespace tutti;

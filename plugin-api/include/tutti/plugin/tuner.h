@@ -38,11 +38,14 @@ typedef struct tutti_candidate {
   uint32_t slot_bytes; /* payload of one FIFO slot; in: proposal; out: choice, clamped to what memory allows */
   uint32_t depth;      /* slots per link, a power of two >= 2; in: proposal; out: choice */
   uint32_t flags;      /* out: TUTTI_CAND_* */
+  const char *note;    /* out: where the rating comes from ("cluster.toml:12"), for explanations; NULL = nothing to say.
+                          Owned by the plugin, valid until its next rate() or its close() */
 } tutti_candidate;
 enum {
   TUTTI_CAND_NONTEMPORAL = 1u << 0, /* store the user's output past the caches */
   TUTTI_CAND_ORDER_ONLY = 1u << 1,  /* cost_us is a place in an order of preference, not a time */
-  TUTTI_CAND_SHARED_ONLY = 1u << 2  /* DESCRIPTOR: between processes lend shared memory only, stage what is private */
+  TUTTI_CAND_SHARED_ONLY = 1u << 2, /* DESCRIPTOR: between processes lend shared memory only, stage what is private */
+  TUTTI_CAND_MEASURED = 1u << 3     /* cost_us was measured in this very class, not computed */
 };
 
 typedef struct tutti_tuner_v1 {

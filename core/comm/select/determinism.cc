@@ -1,4 +1,4 @@
-#include "comm/determinism.h"
+#include "comm/select/determinism.h"
 #include "base/types.h"
 
 namespace tutti {

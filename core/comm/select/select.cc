@@ -1,4 +1,4 @@
-#include "comm/select.h"
+#include "comm/select/select.h"
 #include "base/types.h"
 #include "log/log.h"
 #include <algorithm>
@@ -142,8 +142,10 @@ void Selector::ask_tuner(const tutti_tune_query &query, std::vector<Rated> &ways
     ways[i].channels = c.channels;
     ways[i].slot_bytes = c.slot_bytes;
     ways[i].depth = c.depth;
-    ways[i].flags = c.flags & ~uint32_t{TUTTI_CAND_ORDER_ONLY};
+    ways[i].flags = c.flags & ~uint32_t{TUTTI_CAND_ORDER_ONLY | TUTTI_CAND_MEASURED};
     ways[i].timed = !(c.flags & TUTTI_CAND_ORDER_ONLY) && c.cost_us > 0;
+    ways[i].measured = ways[i].timed && (c.flags & TUTTI_CAND_MEASURED);
+    if (c.note) ways[i].note = c.note;
     if (c.cost_us < 0) ways[i].reason = fmt::format("tuner \"{}\" forbids it for this size", in_.tuner.table->name);
   }
 }

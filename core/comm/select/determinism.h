@@ -1,5 +1,5 @@
-// tutti/core/comm/determinism.h: coll.deterministic: what a choice of algorithm may depend on, and which algorithms give each
-// element the same bits whatever the message is like.
+// tutti/core/comm/select/determinism.h: coll.deterministic: what a choice of algorithm may depend on, and which algorithms give
+// each element the same bits whatever the message is like.
 #pragma once
 #include "config/config.h"
 #include "plan/check.h"

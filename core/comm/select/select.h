@@ -1,9 +1,9 @@
-// tutti/core/comm/select.h: which algorithm, protocol, channels and slots run a collective of a size class. Rank 0 asks the
-// tuner once per class at set-up and hands the table to all ranks, so ranks cannot disagree and an operation only looks up.
+// tutti/core/comm/select/select.h: which algorithm, protocol, channels and slots run a collective of a size class. Rank 0 asks
+// the tuner once per class at set-up and hands the table to all ranks, so ranks cannot disagree and an operation only looks up.
 #pragma once
 #include "bootstrap/bootstrap.h"
-#include "comm/determinism.h"
-#include "comm/grammar.h"
+#include "comm/select/determinism.h"
+#include "comm/select/grammar.h"
 #include "exec/engine.h"
 #include "plan/plan.h"
 #include "topology/topology.h"
@@ -56,6 +56,8 @@ struct Rated {
   double cost_us = 0;
   uint32_t channels = 1, slot_bytes = 32 << 10, depth = 8, flags = 0; // what the tuner is proposed
   bool timed = false;                                                 // cost_us is a time, not a place in an order
+  bool measured = false;                                              // ... and one that was measured
+  std::string note;                                                   // where the tuner has it from
   std::string reason;                                                 // why it cannot be used; "" = it can
 };
 

@@ -1,4 +1,4 @@
-#include "comm/grammar.h"
+#include "comm/select/grammar.h"
 #include "base/types.h"
 #include <algorithm>
 #include <cctype>

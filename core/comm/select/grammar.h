@@ -1,4 +1,4 @@
-// tutti/core/comm/grammar.h: the grammar of coll.algo and coll.proto: "[COLL:]a,b;COLL:^c".
+// tutti/core/comm/select/grammar.h: the grammar of coll.algo and coll.proto: "[COLL:]a,b;COLL:^c".
 // A part without COLL holds for all collectives that no other part names; of two parts for one collective the later holds;
 // ^ in front of the list allows all names but these.
 #pragma once
