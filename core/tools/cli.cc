@@ -59,6 +59,18 @@ LauncherTrace launcher_trace() {
   return {};
 }
 
+std::vector<std::string> rank_words(const std::string &command, const std::vector<std::string> &words, int terminal) {
+  std::vector<std::string> out{own_path(), command};
+  if (terminal >= 0) out.push_back(fmt::format("--progress-fd={}", terminal));
+  for (size_t i = 1; i < words.size(); i++) {
+    if (words[i] == "--ranks")
+      i++;
+    else if (!words[i].starts_with("--ranks="))
+      out.push_back(words[i]);
+  }
+  return out;
+}
+
 void print_error(std::string_view text) {
   fmt::print(stderr, "error: {}\n", text);
 }

@@ -27,6 +27,10 @@ struct LauncherTrace {
 };
 LauncherTrace launcher_trace();
 
+// The command line of a rank of the built-in launch: the user's words without --ranks N. command: "perf"; terminal: a
+// descriptor for progress that it inherits, or -1.
+std::vector<std::string> rank_words(const std::string &command, const std::vector<std::string> &words, int terminal);
+
 // Writes "error: <text>" on stderr.
 void print_error(std::string_view text);
 std::string own_path(); // of this executable

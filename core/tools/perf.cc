@@ -1,13 +1,10 @@
 // `tutti perf`: this process's part: joins the job, starts a thread per rank, watches over rows that take too long.
 #include "tools/perf.h"
 #include "tools/cli.h"
-#include "tools/job_id.h"
-#include "tools/launch.h"
+#include "tools/job.h"
 #include "tools/perf_rank.h"
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
-#include <fcntl.h>
 #include <mutex>
 #include <thread>
 #include <unistd.h>
@@ -51,33 +48,6 @@ private:
   std::condition_variable wake_;
   std::thread thread_;
 };
-
-// The processes of the job, through one communicator over all of them; none when this process is alone.
-struct Processes {
-  tuttiComm_t comm = nullptr;
-  int rank = 0, count = 1;
-};
-
-Processes join_processes() {
-  Processes p;
-  const LauncherTrace trace = launcher_trace();
-  if (trace.name.empty() && !std::getenv("TUTTI_COMM_ID")) return p;
-  const tuttiResult_t r = tuttiCommInitFromEnv(&p.comm, nullptr);
-  if (r != tuttiSuccess && trace.foreign && trace.size != 1)
-    fmt::print(stderr,
-               "note: {} started this process ({} is set); without a common communicator every process would measure "
-               "itself alone\n",
-               trace.name, trace.variable);
-  require(r, p.comm, "joining the job");
-  require(tuttiCommCount(p.comm, &p.count), p.comm, "asking for the size");
-  require(tuttiCommUserRank(p.comm, &p.rank), p.comm, "asking for the rank");
-  if (p.count == 1 && trace.size > 1)
-    throw Failure{
-        fmt::format("{} started {} processes, but each found itself alone: these would be {} jobs of one rank, with a "
-                    "bus bandwidth of 0; start tutti perf with --ranks {} or under tutti run or mpirun instead",
-                    trace.name, trace.size, trace.size, trace.size)};
-  return p;
-}
 
 tuttiUniqueId agree_on_id(const Processes &p) {
   tuttiUniqueId id{};
@@ -161,7 +131,7 @@ private:
 
 int run_ranks(const Args &args) {
   try {
-    const Processes processes = join_processes();
+    const Processes processes = join_processes("tutti perf");
     if (processes.count * args.threads == 1)
       fmt::print(stderr, "note: one rank only, so there is nothing to move between ranks; --ranks N, -t N, tutti run or mpirun "
                          "start more\n");
@@ -181,28 +151,7 @@ int perf_main(int argc, char **argv) {
   const perf::Parsed parsed = perf::parse_args(argc, argv, &args);
   if (!parsed.run) return parsed.exit_code;
   if (args.ranks == 0) return perf::run_ranks(args);
-  if (const LauncherTrace trace = launcher_trace(); !trace.name.empty()) {
-    print_error(
-        fmt::format("--ranks {} inside {} ({} is set): the launcher's processes are the ranks; leave --ranks out, or use "
-                    "-t for threads per process",
-                    args.ranks, trace.name, trace.variable));
-    return kUsage;
-  }
-  const auto kill_after = configured_kill_after();
-  if (!kill_after.ok()) {
-    print_error(kill_after.status().error().line());
-    return kFailed;
-  }
-  LaunchSpec spec;
-  spec.kill_after_s = *kill_after;
-  spec.tool = "tutti perf";
-  spec.ranks = args.ranks;
-  const UniqueFd terminal(isatty(STDERR_FILENO) ? fcntl(STDERR_FILENO, F_DUPFD, 10) : -1); // inherited; stderr is a pipe there
-  spec.argv = perf::rank_words(args, terminal.get());
-  spec.merge_errors = true;
-  spec.quiet_code = kVerdict;
-  spec.make_id = job_id_file;
-  return launch(spec);
+  return launch_ranks("perf", args.ranks, args.words);
 }
 
 } // namespace tutti::tools

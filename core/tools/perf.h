@@ -37,8 +37,6 @@ struct Parsed {
   int exit_code = 0;
 };
 Parsed parse_args(int argc, char **argv, Args *args);
-// The command line of a rank of the built-in launch; terminal: a descriptor for progress that it inherits, or -1.
-std::vector<std::string> rank_words(const Args &args, int terminal);
 
 // One stretch of a buffer: n elements from `at`, made of rank `from`'s data starting at element `first`; from < 0: the
 // reduction of all ranks' data.

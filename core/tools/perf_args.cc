@@ -243,17 +243,4 @@ Parsed parse_args(int argc, char **argv, Args *args) {
   return {true, 0};
 }
 
-// The same words without --ranks N.
-std::vector<std::string> rank_words(const Args &args, int terminal) {
-  std::vector<std::string> out{own_path(), "perf"};
-  if (terminal >= 0) out.push_back(fmt::format("--progress-fd={}", terminal));
-  for (size_t i = 1; i < args.words.size(); i++) {
-    if (args.words[i] == "--ranks")
-      i++;
-    else if (!args.words[i].starts_with("--ranks="))
-      out.push_back(args.words[i]);
-  }
-  return out;
-}
-
 } // namespace tutti::tools::perf

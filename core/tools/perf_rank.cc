@@ -56,13 +56,6 @@ Result<int> split_color(int rank) {
   return op == '&' ? rank & v : op == '|' ? rank | v : op == '%' ? rank % v : rank / v;
 }
 
-std::string cpu_model() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
-  return "CPU";
-}
-
 uint64_t checksum(const char *p, size_t bytes) { // sees that something changed; not where
   uint64_t sum = 0, word = 0;
   for (; bytes >= 8; p += 8, bytes -= 8) std::memcpy(&word, p, 8), sum = std::rotl(sum, 7) + word;
@@ -106,18 +99,6 @@ int64_t number_of(const nlohmann::json &j, std::initializer_list<const char *> k
     if (j.contains(k) && j[k].is_number()) return j[k].get<int64_t>();
   return 0;
 }
-
-} // namespace
-
-void require(tuttiResult_t result, tuttiComm_t comm, std::string_view doing) {
-  if (result == tuttiSuccess) return;
-  const char *line = tuttiGetLastError(comm);
-  if (!line || !*line) line = tuttiGetLastError(nullptr); // a stream's wait reports to the thread
-  if (!line || !*line) line = tuttiGetErrorString(result);
-  throw Failure{fmt::format("{} (while {})", line, doing)};
-}
-
-namespace {
 
 // What the setting leaves, and each excluded algorithm with the reason.
 std::string determinism_of(const nlohmann::json &explanation) {

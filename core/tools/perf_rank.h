@@ -1,19 +1,12 @@
 // tutti/core/tools/perf_rank.h: one rank of the performance test: buffers, data, timing.
 #pragma once
+#include "tools/job.h"
 #include "tools/perf.h"
 #include <atomic>
 #include <functional>
 #include <memory>
 
 namespace tutti::tools::perf {
-
-// Ends this rank's test; the text is for people.
-struct Failure {
-  std::string text;
-  bool everywhere = false; // all ranks fail alike: one of them says so
-};
-// Throws Failure with the communicator's error line.
-void require(tuttiResult_t result, tuttiComm_t comm, std::string_view doing);
 
 // Memory for one direction, with a guard behind the part in use.
 class Buffer {
