@@ -47,6 +47,11 @@ std::string last_error(Rank &r) {
   return tuttiGetLastError(r.comm);
 }
 
+// Who finds it has the error itself, who is told of it that of another rank, in the same words.
+bool told(tuttiResult_t e) {
+  return e == tuttiInvalidUsage || e == tuttiRemoteError;
+}
+
 void abandon(Rank &r) {
   tuttiCommAbort(r.comm);
   r.comm = nullptr;
@@ -236,7 +241,7 @@ TEST_CASE("ranks that ask for different ways learn of it and are told both") {
             c.depth = 4;
             {
               const With with(r, c);
-              EXPECT(r, sum(r, 100'000) == tuttiInvalidUsage);
+              EXPECT(r, told(sum(r, 100'000)));
             }
             says(r, last_error(r), {"rank 1 calls all_reduce #1 (100000 float sum) [odd one] by", p.say[0], p.say[1]});
             abandon(r);
@@ -247,9 +252,9 @@ TEST_CASE("a rank that asks for nothing disagrees with one that asks for another
           EXPECT(r, explain(r, "all_reduce", 1000)["algo"] == "direct");
           if (r.rank == 1) {
             const With with(r, asking("ring", "simple"));
-            EXPECT(r, sum(r, 1000) == tuttiInvalidUsage);
+            EXPECT(r, told(sum(r, 1000)));
           } else
-            EXPECT(r, sum(r, 1000) == tuttiInvalidUsage);
+            EXPECT(r, told(sum(r, 1000)));
           says(r, last_error(r), {"rank 0 calls all_reduce #1", "rank 1 calls all_reduce #1", "by direct", "by ring"});
           abandon(r);
         }) == 0);
@@ -262,14 +267,14 @@ TEST_CASE("tags may differ from rank to rank, and stand in errors of disagreeing
           std::vector<float> x(10);
           EXPECT_OK(r, r.rank == 0 ? tuttiSend(x.data(), 10, tuttiFloat32, 1, r.comm, nullptr)
                                    : tuttiRecv(x.data(), 10, tuttiFloat32, 0, r.comm, nullptr));
-          EXPECT(r, sum(r, r.rank == 0 ? 10 : 20) == tuttiInvalidUsage);
+          EXPECT(r, told(sum(r, r.rank == 0 ? 10 : 20)));
           says(r, last_error(r),
                {"rank 0 calls all_reduce #41 (10 float sum) [of rank 0]",
                 "rank 1 calls all_reduce #41 (20 float sum) [of rank 1]"});
           tuttiErrorInfo info{};
           info.size = sizeof info;
           EXPECT_OK(r, tuttiCommGetLastError(r.comm, &info));
-          says(r, info.operation, {"all_reduce #41", tag.c_str()});
+          says(r, info.operation, {"all_reduce #41", "[of rank "});
           abandon(r);
         }) == 0);
 }
