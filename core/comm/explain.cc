@@ -4,10 +4,10 @@
 #include "comm/local_plan.h"
 #include <nlohmann/json.hpp>
 
+using nlohmann::ordered_json;
+
 namespace tutti {
 namespace {
-
-using nlohmann::ordered_json;
 
 ordered_json geometry(std::string_view algo, std::string_view proto, uint32_t channels, uint32_t slot, uint32_t depth,
                       uint32_t flags) {
@@ -15,9 +15,56 @@ ordered_json geometry(std::string_view algo, std::string_view proto, uint32_t ch
           {"slot_bytes", slot}, {"depth", depth}, {"nontemporal", (flags & TUTTI_CAND_NONTEMPORAL) != 0}};
 }
 
+// What is known of a way; `chosen` beside it may have other channels and slots, which a call asked for.
+ordered_json rated_json(const Rated &w) {
+  ordered_json way = geometry(w.algo.table->name, w.proto.table->name, w.channels, w.slot_bytes, w.depth, w.flags);
+  if (w.can_run()) {
+    way[w.timed ? "cost_us" : "place"] = w.cost_us;
+    if (w.model_us > 0) way["predicted_us"] = w.model_us;
+    if (w.timed) way[w.measured ? "measured_us" : "predicted_us"] = w.cost_us;
+    if (!w.note.empty()) way["note"] = w.note;
+  }
+  if (!w.reason.empty()) way["refused"] = w.reason;
+  return way;
+}
+
 } // namespace
 
-Result<std::string> Communicator::explain(std::string_view coll, uint64_t count, int type) {
+// The chosen way in a size class, all others, and who decided.
+Status Communicator::explain_choice(uint32_t row, uint32_t bucket, const CallConfig *asked, ordered_json &out) {
+  uint32_t place = selection_.index[row][bucket];
+  const std::string wish = asked ? asked->asked(coll_of_row(row)) : "";
+  if (asked) {
+    TUTTI_ASSIGN(found, choice_as_asked(row, bucket, *asked));
+    place = found;
+  }
+  const Choice &c = choice(place);
+  if (!c.algo) return tutti::fail(Code::invalid_usage, "{}", c.refusal);
+  out.update(geometry(c.algo.table->name, c.proto.table->name, c.channels, c.slot_bytes, c.depth, c.flags));
+  const uint64_t bytes = bytes_of(row, bucket);
+  const auto ways = selector_->rate(row, bytes);
+  const Decided who = wish.empty() ? selector_->decided(row, bytes, ways) : Decided{"call", wish};
+  const std::string over = selector_->passed_over(row, bytes);
+  const std::string note = selector_->determinism_note(row);
+  out["why"] = fmt::format("tuner \"{}\", bucket {}, asked by rank 0{}{}{}{}", tuner_ ? tuner_.table->name : "none", bucket,
+                           over.empty() ? "" : "; ", over, note.empty() ? "" : "; ", note);
+  out["decided_by"] = who.by;
+  if (!who.detail.empty()) out["decided_how"] = who.detail;
+  if (asked && asked->shapes_links()) out["shaped_by"] = "call";
+  if (asked && !asked->tag.empty()) out["tag"] = asked->tag;
+  out["deterministic"] = options_.config->text("coll.deterministic");
+  out["bucket"] = bucket;
+  out["ways"] = ordered_json::array();
+  for (const Rated &w : ways) {
+    out["ways"].push_back(rated_json(w));
+    if (w.algo.table == c.algo.table && w.proto.table == c.proto.table) out["ways"].back()["chosen"] = true;
+  }
+  for (const auto &[key, bound] : bounds_)
+    if (key.row == row && key.choice == place) out["bound"] = core_->engine->bound_summary(bound);
+  return {};
+}
+
+Result<std::string> Communicator::explain(std::string_view coll, uint64_t count, int type, const CallConfig *asked) {
   TUTTI_TRY(usable());
   TUTTI_TRY(check_type("explain", type));
   const bool v = coll == "alltoallv";
@@ -44,27 +91,7 @@ Result<std::string> Communicator::explain(std::string_view coll, uint64_t count,
     out.update(geometry(p2p ? "p2p" : "local", local.proto.table->name, 1, s.slot_bytes, s.depth, s.flags));
     out["why"] = p2p ? "one plan per group, on links of their own" : "a lone rank copies";
   } else {
-    const uint32_t bucket = bucket_of(bytes);
-    const Choice &c = selection_.at(row, bucket);
-    if (!c.algo) return tutti::fail(Code::invalid_usage, "{}", c.refusal);
-    out.update(geometry(c.algo.table->name, c.proto.table->name, c.channels, c.slot_bytes, c.depth, c.flags));
-    const auto ways = selector_->rate(row, v ? kBytesV : uint64_t(1) << bucket);
-    const std::string over = selector_->passed_over(row);
-    const std::string note = selector_->determinism_note(row);
-    out["why"] = fmt::format("tuner \"{}\", bucket {}, asked by rank 0{}{}{}{}", tuner_ ? tuner_.table->name : "none", bucket,
-                             over.empty() ? "" : "; ", over, note.empty() ? "" : "; ", note);
-    out["deterministic"] = options_.config->text("coll.deterministic");
-    out["bucket"] = bucket;
-    for (const Rated &w : ways) {
-      ordered_json way = geometry(w.algo.table->name, w.proto.table->name, w.channels, w.slot_bytes, w.depth, w.flags);
-      if (w.reason.empty())
-        way[w.timed ? "cost_us" : "place"] = w.cost_us;
-      else
-        way["refused"] = w.reason;
-      out["ways"].push_back(std::move(way));
-    }
-    for (const auto &[key, bound] : bounds_)
-      if (key.row == row && key.choice == selection_.index[row][bucket]) out["bound"] = core_->engine->bound_summary(bound);
+    TUTTI_TRY(explain_choice(row, bucket_of(bytes), asked, out));
   }
   ordered_json counts = ordered_json::object(), links = ordered_json::array();
   for (int r = 0; r < nranks_; r++) {

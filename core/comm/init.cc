@@ -206,7 +206,7 @@ void Communicator::log_selection() const {
   if (!log::enabled(log::Level::info, Subsys::tuning)) return;
   const auto line = [&](uint32_t row, uint32_t bucket, const std::string &range) {
     const Choice &c = selection_.at(row, bucket);
-    const std::string over = selector_->passed_over(row);
+    const std::string over = selector_->passed_over(row, bytes_of(row, bucket));
     const std::string note = selector_->determinism_note(row);
     const std::string head = fmt::format("comm {:#x}: {}{} -> ", core_->bootstrap->comm_id(), row_name(row), range);
     if (!c.algo) return log::info(Subsys::tuning, "{}refused: {}", head, c.refusal);

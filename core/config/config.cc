@@ -107,6 +107,23 @@ size_t config::option_index(std::string_view key) {
   return it == index->end() ? core_options().size() : it->second;
 }
 
+std::string_view source_of(const Setting &setting) {
+  const std::string_view origin = setting.origin;
+  if (origin == "default") return "default";
+  if (origin.starts_with("tuttiConfig_t")) return "api";
+  if (origin.starts_with("TUTTI_") || origin.starts_with("NCCL_")) return "environment";
+  const size_t colon = origin.rfind(':');
+  const bool line = colon != std::string_view::npos && colon + 1 < origin.size() &&
+                    origin.find_first_not_of("0123456789", colon + 1) == std::string_view::npos;
+  return line ? "file" : "tool";
+}
+
+Result<Setting> check_value(std::string_view key, const std::string &text, const std::string &origin) {
+  const size_t i = option_index(key);
+  assert(i < core_options().size() && "no such option");
+  return parse_setting(core_options()[i], raw_from_api(std::string(key), text, origin));
+}
+
 Status Config::Impl::set(size_t option, const Raw &raw, Source source) {
   TUTTI_ASSIGN(value, parse_setting(core_options()[option], raw));
   settings[option] = std::move(value);

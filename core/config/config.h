@@ -45,6 +45,12 @@ struct Setting {
   std::string origin; // "default", "/etc/tutti/tutti.toml:12", "TUTTI_TIMEOUT", "NCCL_DEBUG", "tuttiConfig_t.timeoutMs"
 };
 
+// "default", "file", "environment", "api" (the program) or "tool" (a command line of ours).
+std::string_view source_of(const Setting &setting);
+
+// What an option makes of a text from a program; as for a value of its own, `origin` names it in errors.
+Result<Setting> check_value(std::string_view key, const std::string &text, const std::string &origin);
+
 // An immutable set of values. Copies are cheap to derive with overrides.
 class Config {
 public:

@@ -109,6 +109,10 @@ const std::vector<Option> &table() {
      .env = "TUTTI_ALGO", .aliases = {"NCCL_ALGO"}, .scope = Scope::communicator, .agree = true},
     {.key = "coll.proto", .help = "protocols allowed, same grammar as coll.algo",
      .env = "TUTTI_PROTO", .aliases = {"NCCL_PROTO"}, .scope = Scope::communicator, .agree = true},
+    {.key = "coll.choice", .default_value = "required",
+     .help = "what coll.algo and coll.proto ask for and cannot be had: required: an error that says why; preferred: one log line, "
+             "and the best other way runs",
+     .choices = "required|preferred", .scope = Scope::communicator, .agree = true},
     {.key = "coll.min_channels", .type = TUTTI_OPT_INT, .default_value = "1", .help = "fewest channels of a collective",
      .env = "TUTTI_MIN_CHANNELS", .aliases = {"NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS"}, .min = 1, .max = 64,
      .scope = Scope::communicator, .agree = true},

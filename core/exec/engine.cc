@@ -44,7 +44,7 @@ std::string describe(const CallInfo &c) {
     if (c.table) what += fmt::format(" in blocks {:08x}", static_cast<uint32_t>(c.table >> 32));
   }
   const std::string name = fmt::format("{}{} #{}", coll_name(c.coll), c.table ? "_v" : "", c.number);
-  return what.empty() ? name : fmt::format("{} ({})", name, what);
+  return fmt::format("{}{}{}", name, what.empty() ? "" : " (" + what + ")", c.tag ? fmt::format(" [{}]", c.tag) : "");
 }
 
 Result<std::shared_ptr<Engine>> Engine::create(Bootstrap &bootstrap, const Registry &, std::shared_ptr<const Config> config,
@@ -130,11 +130,16 @@ Status EngineImpl::check_args(const Bound &b, const OpArgs &args) const {
   return {};
 }
 
-// The caller's tables may go once enqueue() has returned.
+// The caller's tables and tag may go once enqueue() has returned.
 void EngineImpl::copy_tables(Queued &q) {
   BufferShape &in = q.args.in_shape, &out = q.args.out_shape;
-  if (!in.bytes && !in.offsets && !out.bytes && !out.offsets && !q.args.in_marks && !q.args.out_marks) [[likely]]
+  if (!in.bytes && !in.offsets && !out.bytes && !out.offsets && !q.args.in_marks && !q.args.out_marks && !q.args.call.tag)
+      [[likely]]
     return;
+  if (q.args.call.tag) {
+    q.tag.set(q.args.call.tag);
+    q.args.call.tag = q.tag.text.data();
+  }
   const std::pair<const uint64_t **, uint32_t> tables[] = {{&in.bytes, in.blocks},        {&in.offsets, in.blocks},
                                                            {&out.bytes, out.blocks},      {&out.offsets, out.blocks},
                                                            {&q.args.in_marks, in.blocks}, {&q.args.out_marks, out.blocks}};
@@ -278,7 +283,10 @@ void EngineImpl::remember(const CallInfo &c, const Bound *bound, uint64_t seq, u
   Recent &r = recent_[seq % kRecent];
   constexpr auto release = std::memory_order_release; // whoever sees one of these also sees that seq is not what it was
   r.seq.store(0, std::memory_order_relaxed);
-  r.type_op.store(uint64_t(c.coll) << 48 | uint64_t(c.dtype) << 32 | c.op, release);
+  if (c.tag) [[unlikely]]
+    remember_tag(seq, c.tag);
+  const uint64_t tagged = c.tag ? kTagged : 0;
+  r.type_op.store(tagged | uint64_t(c.coll) << 48 | uint64_t(c.dtype) << 32 | c.op, release);
   r.root_signature.store(uint64_t(static_cast<uint32_t>(c.root)) << 32 | signature, release);
   r.count.store(c.count, release);
   r.table.store(c.table, release);
@@ -286,6 +294,14 @@ void EngineImpl::remember(const CallInfo &c, const Bound *bound, uint64_t seq, u
   r.bound.store(bound, release);
   r.seq.store(seq, release);
   started_.store(seq, std::memory_order_release);
+}
+
+void EngineImpl::remember_tag(uint64_t seq, const char *text) {
+  Tag tag;
+  tag.set(text);
+  std::array<uint64_t, kTagWords> words;
+  std::memcpy(words.data(), tag.text.data(), sizeof words);
+  for (size_t i = 0; i < kTagWords; i++) recent_tags_[seq % kRecent][i].store(words[i], std::memory_order_release);
 }
 
 void EngineImpl::die(Error error) {

@@ -33,8 +33,10 @@ struct CallInfo {
   uint64_t count = 0;  // elements as given; of alltoallv and groups: 0, where all ranks know all blocks: their sum
   uint64_t number = 0; // of this communicator's operations, from 1
   uint64_t table = 0;  // digest of all blocks' counts where all ranks know them; 0 = blocks are alike, or known to some only
+  const char *tag = nullptr; // the user's own, up to kTagBytes; copied by whoever keeps the call
 };
-std::string describe(const CallInfo &call); // "all_reduce #12 (262144 float sum)"
+constexpr size_t kTagBytes = 63;
+std::string describe(const CallInfo &call); // "all_reduce #12 (262144 float sum) [tag]"
 
 // A plan resolved to links, kernels and chunk arithmetic for (selection, type, op). Owned by the engine; opaque.
 class Bound;
