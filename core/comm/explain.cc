@@ -77,14 +77,16 @@ Result<std::string> Communicator::explain(std::string_view coll, uint64_t count,
   const bool p2p = !v && *found == TUTTI_COLL_SEND_RECV;
   const uint64_t bytes =
       count * dtype_bytes(static_cast<tutti_dtype>(type)) * std::max(coll_in_blocks(*found, n), coll_out_blocks(*found, n));
-  ordered_json out{{"coll", v        ? std::string_view("alltoallv")
-                            : blocks ? coll
-                                     : coll_name(*found)},
-                   {"count", count},
-                   {"type", dtype_name(static_cast<tutti_dtype>(type))},
-                   {"bytes", bytes},
-                   {"nranks", nranks_},
-                   {"rank", rank_}};
+  ordered_json out{
+      {"coll", v        ? std::string_view("alltoallv")
+               : blocks ? coll
+                        : coll_name(*found)},
+      {"count", count},
+      {"type", dtype_name(static_cast<tutti_dtype>(type))},
+      {"bytes", bytes},
+      {"nranks", nranks_},
+      {"rank", rank_},
+      {"places", {{"hosts", topology_.node_count}, {"ppn", topology_.max_ppn()}, {"cores", topology_.min_cores()}}}};
   if (p2p || nranks_ == 1) {
     TUTTI_ASSIGN(local, local_selection());
     const Selection s = p2p ? p2p_selection() : local;

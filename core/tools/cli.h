@@ -39,5 +39,7 @@ int run_main(int argc, char **argv);
 int perf_main(int argc, char **argv); // argv[1] is the operation
 int info_main(int argc, char **argv);
 int topo_main(int argc, char **argv);
+int tune_main(int argc, char **argv);
+int explain_main(int argc, char **argv);
 
 } // namespace tutti::tools
