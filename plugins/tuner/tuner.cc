@@ -70,7 +70,7 @@ tutti_status rate(void *plugin, const tutti_tune_query *query, tutti_candidate *
     for (uint32_t i = 0; i < n; i++) {
       auto &c = *reinterpret_cast<tutti_candidate *>(reinterpret_cast<char *>(candidates) + size_t(i) * candidate_size);
       c.cost_us = cost_of(*rule, c, i);
-      c.channels = std::clamp(rule->channels, c.min_channels, c.max_channels);
+      c.channels = std::clamp(std::max(rule->channels, c.channels), c.min_channels, c.max_channels); // rules know of no NICs
       c.slot_bytes = rule->slot_bytes;
       c.depth = rule->depth;
       c.flags = rule->flags | TUTTI_CAND_ORDER_ONLY;

@@ -1,5 +1,6 @@
 #include "comm/select/select.h"
 #include "base/types.h"
+#include "comm/select/limits.h"
 #include "log/log.h"
 #include <algorithm>
 #include <set>
@@ -77,9 +78,8 @@ const Selector::Support &Selector::support(const Iface<tutti_algo_v1> &algo, uin
 // Shrinks slots until the links of one geometry fit their part of the cap. A pure function of the table's inputs.
 void Selector::clamp(Rated &way, uint32_t links) const {
   const Config &c = *in_.config;
-  const auto lo = static_cast<uint32_t>(c.number("coll.min_channels"));
-  const auto hi = std::max(lo, static_cast<uint32_t>(c.number("coll.max_channels")));
-  way.channels = std::clamp(way.channels, lo, hi);
+  const ChannelLimits limits = channel_limits(c, *in_.topology);
+  way.channels = std::clamp(way.channels, limits.min, way.measured ? limits.max : limits.unmeasured);
   if (const auto slot = static_cast<uint32_t>(c.number("coll.slot_bytes"))) way.slot_bytes = slot;
   if (const auto depth = static_cast<uint32_t>(c.number("coll.depth"))) way.depth = depth;
   way.depth = std::bit_ceil(std::max(2u, way.depth));
@@ -117,13 +117,14 @@ tutti_tune_query Selector::query_of(uint32_t row, uint64_t bytes, Ask ask) const
 
 void Selector::ask_tuner(const tutti_tune_query &query, std::vector<Rated> &ways) const {
   std::vector<tutti_candidate> candidates;
+  const ChannelLimits limits = channel_limits(*in_.config, *in_.topology);
   for (const Rated &w : ways) {
     tutti_candidate c{};
     c.algo = w.algo.table->name;
     c.proto = w.proto.table->name;
     c.channels = w.channels;
-    c.min_channels = static_cast<uint32_t>(in_.config->number("coll.min_channels"));
-    c.max_channels = std::max(c.min_channels, static_cast<uint32_t>(in_.config->number("coll.max_channels")));
+    c.min_channels = limits.min;
+    c.max_channels = limits.max;
     c.slot_bytes = w.slot_bytes;
     c.depth = w.depth;
     candidates.push_back(c);
@@ -298,6 +299,7 @@ std::vector<Rated> Selector::rate(uint32_t row, uint64_t bytes) const {
   }
   // Once the order is fixed, cores and links may choose what is fastest.
   const Ask ask = mode_ == Determinism::run && adds(row) ? Ask::with_such_hosts : Ask::here;
+  for (Rated &w : usable) w.channels = channel_limits(*in_.config, *in_.topology).proposal(bytes);
   if (in_.tuner && !usable.empty()) ask_tuner(query_of(row, bytes, ask), usable);
   for (Rated &w : usable) clamp(w, support(w.algo, row).links);
   const auto order = [](const Rated &a, const Rated &b) {
