@@ -1,6 +1,7 @@
 // tutti/core/topology/cluster.h: channels over several hosts: a ring, a tree and a head each, by which NICs they go, and why.
 #pragma once
 #include "base/status.h"
+#include "config/config.h"
 #include "topology/channels.h"
 #include "topology/topology.h"
 #include <cstdint>
@@ -70,7 +71,7 @@ struct ClusterHost {
 struct ClusterChannel {
   std::vector<int32_t> ring;                  // each rank once, those of a host next to each other
   std::vector<int32_t> parent;                // of each rank in this channel's tree; -1: the top
-  std::vector<std::vector<int32_t>> children; // of each rank
+  std::vector<std::vector<int32_t>> children; // of each rank: those on other hosts, whose way is longer, first
   struct Use {
     int32_t port_in = -1, port_out = -1; // of the ring: indices into ClusterHost::ports; -1: none
     int32_t port_tree = -1;              // of the tree
@@ -92,6 +93,10 @@ struct Cluster {
   std::vector<std::string> why;         // what was chosen and what limits it, one line each
 };
 
+// What the configuration says: coll.min_channels and, of up to 16 or that many, coll.max_channels; net.cross_nic,
+// net.merge_level, topology.p2p_level, topology.gdr_level, topology.pxn_disable.
+ClusterRules cluster_rules(const Config &config);
+
 // Pure and deterministic, but for the last bits of floating point in another C library: let one rank search and send encode().
 // Errors: a host without ranks, a seat that its machine does not have.
 Result<Cluster> make_cluster(const ClusterInput &input, const ClusterRules &rules = {});
@@ -101,6 +106,8 @@ std::vector<std::byte> encode_cluster(const Cluster &cluster);
 Result<Cluster> decode_cluster(std::span<const std::byte> data);
 std::vector<std::byte> encode_machine(const Machine &machine); // equal machines, equal bytes
 Result<Machine> decode_machine(std::span<const std::byte> data);
+
+void fill_children(Cluster *cluster); // from the parents
 
 std::string cluster_json(const Cluster &cluster);
 
