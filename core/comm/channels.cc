@@ -1,4 +1,5 @@
 #include "comm/channels.h"
+#include "comm/channel_graphs.h"
 #include "log/log.h"
 #include <algorithm>
 #include <cstring>
@@ -14,7 +15,6 @@ using log::Subsys;
 
 enum Told : uint8_t { kNothing = 0, kCluster = 1, kRefused = 2 };
 const uint64_t kMachineTag = make_tag(MsgKind::internal, 0x6d61'6368);
-constexpr int kMostSearched = 16; // unless coll.min_channels asks for more
 
 void put(Bytes &out, std::string_view text) {
   const auto n = static_cast<uint32_t>(text.size());
@@ -77,10 +77,11 @@ Machine blank_machine() {
   return m;
 }
 
-Status write_graphs(const std::string &path, const Machine &machine) {
+Status write_graphs(const std::string &path, const ClusterInput &input, const Cluster &cluster) {
+  TUTTI_ASSIGN(graphs, graphs_of(input, cluster));
   errno = 0;
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << graph_xml(graphs_of(machine, search_channels(machine)));
+  out << graph_xml(graphs);
   out.close();
   return out ? Status() : fail_errno(errno ? errno : EIO, fmt::format("{}: cannot write", path));
 }
@@ -143,7 +144,9 @@ void ChannelSearch::describe(RankFacts *mine) {
     here_ = *machine;
     mine->machine = here_->digest;
   } else if (files_named()) {
-    mine->machine_error = machine.status().error().line();
+    const Setting &file = config_->setting("topology.file");
+    mine->machine_error = file.text.empty() ? "" : fmt::format("{}: ", file.origin);
+    mine->machine_error += machine.status().error().line();
   } else {
     log::info(Subsys::graph, "this host cannot be described: {}", machine.status().error().line());
   }
@@ -191,14 +194,18 @@ Result<ClusterInput> ChannelSearch::gather(std::span<const RankFacts> facts, con
 
 Result<ChannelPlan> ChannelSearch::search(std::span<const RankFacts> facts, const Topology &topology, Deadline deadline) {
   ChannelPlan plan;
-  if (const std::string &path = expand_path(*config_, "topology.graph_dump_file"); !path.empty() && here_)
-    TUTTI_TRY(write_graphs(path, here_->machine));
   if (const std::string why = nothing_to_choose(); !why.empty()) {
     plan.why.push_back(why);
     return plan;
   }
   TUTTI_ASSIGN(input, gather(facts, topology, deadline));
   TUTTI_ASSIGN(cluster, make_cluster(input, cluster_rules(*config_)));
+  if (const std::string path = expand_path(*config_, "topology.graph_file"); !path.empty()) {
+    TUTTI_ASSIGN(graphs, read_graphs(path));
+    TUTTI_TRY(take_graphs(graphs, path, input, &cluster));
+  }
+  if (const std::string path = expand_path(*config_, "topology.graph_dump_file"); !path.empty())
+    TUTTI_TRY(write_graphs(path, input, cluster));
   plan.why = cluster.why;
   plan.cluster = std::make_shared<const Cluster>(std::move(cluster));
   return plan;
@@ -218,14 +225,6 @@ Result<Bytes> ChannelSearch::run(std::span<const RankFacts> facts, const Topolog
     if (facts[static_cast<size_t>(r)].machine == mine) return Bytes();
   TUTTI_TRY(bootstrap_.send(0, kMachineTag, here_->encoded));
   return Bytes();
-}
-
-ClusterRules cluster_rules(const Config &config) {
-  ClusterRules rules;
-  rules.min_channels = static_cast<int>(config.number("coll.min_channels"));
-  const int most = std::max(rules.min_channels, kMostSearched);
-  rules.max_channels = std::clamp(static_cast<int>(config.number("coll.max_channels")), rules.min_channels, most);
-  return rules;
 }
 
 NetRoutes net_routes(const Cluster &cluster, const Topology &topology, int rank) {

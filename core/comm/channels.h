@@ -43,8 +43,6 @@ private:
   std::shared_ptr<const HostMachine> here_; // null where this rank described nothing
 };
 
-// What the settings say.
-ClusterRules cluster_rules(const Config &config);
 // The ways of this rank's links over the network.
 NetRoutes net_routes(const Cluster &cluster, const Topology &topology, int rank);
 // "ring order: 0 1 2 3 -> 0 2 1 3"; "" where the search keeps the standard order.

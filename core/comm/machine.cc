@@ -64,7 +64,12 @@ void add_device(Machine &m, const NetDev &dev) {
     nic = m.add({.kind = NodeKind::nic, .id = fmt::format("net {}", d.name), .parent = cpu});
     m.connect_both(nic, cpu, LinkKind::pci, kLocGbps);
   }
-  const int port = m.add({.kind = NodeKind::net, .id = d.name, .number = static_cast<int>(dev.number), .parent = nic});
+  const int port = m.add({.kind = NodeKind::net,
+                          .id = d.name,
+                          .number = static_cast<int>(dev.number),
+                          .parent = nic,
+                          .rail = d.rail,
+                          .latency_us = d.latency_ns / 1000.0});
   m.connect_both(port, nic, LinkKind::net, static_cast<double>(d.speed_mbps ? d.speed_mbps : 10'000) / 8000);
 }
 
@@ -73,12 +78,8 @@ Result<std::shared_ptr<const HostMachine>> describe(const Config &config, Iface<
   auto out = std::make_shared<HostMachine>();
   MachineFile file;
   if (const std::string &path = config.text("topology.file"); !path.empty()) {
-    auto read = MachineFile::read(path);
-    if (!read.ok()) {
-      read.status().error().message += fmt::format(" ({})", config.setting("topology.file").origin);
-      return std::move(read.status());
-    }
-    file = std::move(*read);
+    TUTTI_ASSIGN(read, MachineFile::read(path));
+    file = std::move(read);
   }
   TUTTI_ASSIGN(notes, complete_machine(&file));
   if (const std::string path = expand_path(config, "topology.dump_file"); !path.empty()) TUTTI_TRY(file.write(path));
@@ -167,6 +168,8 @@ Machine with_devices(const Machine &machine, std::span<const NetDev> devices, st
     MachineNode &node = copy.to().node(copy.at(port_of[i]));
     node.number = static_cast<int>(devices[i].number);
     node.id = devices[i].info.name;
+    if (node.rail < 0) node.rail = devices[i].info.rail;
+    if (node.latency_us <= 0) node.latency_us = devices[i].info.latency_ns / 1000.0;
   }
   return copy.take();
 }
