@@ -89,6 +89,8 @@ struct InitOptions {
 Result<InitOptions> read_options(const tuttiConfig_t *config, const InitOptions &base);
 Result<InitOptions> process_options(); // what no tuttiConfig_t changed
 
+struct ChannelPlan; // channels.h
+
 class Communicator : public std::enable_shared_from_this<Communicator> {
 public:
   Communicator(int rank, int nranks, InitOptions options);
@@ -189,8 +191,10 @@ private:
   Status exchange_selection();
   Status exchange_readable();
   void farewell();
-  Status start_engine(Iface<tutti_net_v1> net);
+  Status start_engine(Iface<tutti_net_v1> net, std::span<const std::byte> told);
+  Status take_channels(std::span<const std::byte> told);
   void log_ready() const;
+  void log_channels() const;
   void log_selection() const;
 
   Status check_type(std::string_view what, int type) const;
@@ -226,6 +230,7 @@ private:
   InitOptions options_;
   std::shared_ptr<Core> core_;
   Topology topology_;
+  std::shared_ptr<const ChannelPlan> channels_;
   LinkClass slowest_ = LinkClass::local;
   std::string no_pull_; // what some rank has against reading its peers' memory; the same on all ranks
   Iface<tutti_net_v1> net_;

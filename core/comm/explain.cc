@@ -1,5 +1,6 @@
 // How an operation would run, and why, as JSON.
 #include "base/types.h"
+#include "comm/channels.h"
 #include "comm/communicator.h"
 #include "comm/local_plan.h"
 #include <nlohmann/json.hpp>
@@ -26,6 +27,27 @@ ordered_json rated_json(const Rated &w) {
   }
   if (!w.reason.empty()) way["refused"] = w.reason;
   return way;
+}
+
+// What was searched; standard: what runs all the same goes in the standard order.
+ordered_json topology_json(const ChannelPlan &plan, const Topology &topology) {
+  ordered_json out{{"hosts", topology.node_count}, {"channels", 1}, {"why", plan.why}};
+  if (!plan.cluster) return out;
+  const Cluster &cluster = *plan.cluster;
+  out["channels"] = cluster.channels.size();
+  out["standard_order"] = !topology.cluster;
+  out["reordering"] = reordering(cluster, topology);
+  out["rings"] = ordered_json::array();
+  for (const ClusterChannel &c : cluster.channels) out["rings"].push_back(c.ring);
+  out["ports"] = ordered_json::array();
+  for (size_t c = 0; c < cluster.channels.size(); c++) {
+    ordered_json ports = ordered_json::array();
+    for (size_t h = 0; h < cluster.hosts.size(); h++)
+      if (const int32_t port = cluster.channels[c].hosts[h].port_in; port >= 0)
+        ports.push_back(cluster.hosts[h].ports[static_cast<size_t>(port)].name);
+    out["ports"].push_back(std::move(ports));
+  }
+  return out;
 }
 
 } // namespace
@@ -102,6 +124,7 @@ Result<std::string> Communicator::explain(std::string_view coll, uint64_t count,
     counts[name] = counts.value(name, 0) + 1;
     links.push_back({{"peer", r}, {"link", core_->engine->describe_link(r)}});
   }
+  out["topology"] = topology_json(*channels_, topology_);
   out["transports"] = counts;
   out["links"] = links;
   return out.dump();

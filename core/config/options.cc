@@ -62,6 +62,16 @@ const std::vector<Option> &table() {
      .help = "never use a network between ranks of one host",
      .env = "TUTTI_NET_DISABLE_INTRA", .aliases = {"NCCL_NET_DISABLE_INTRA"}, .scope = Scope::communicator, .agree = true},
 
+    {.key = "net.cross_nic", .type = TUTTI_OPT_INT, .default_value = "2",
+     .help = "NICs of a ring over hosts: 0 = it leaves a host by the NIC it came in by, so on one rail; 1 = by any; 2 = as 0, unless "
+             "1 is better by more than 5 %",
+     .env = "TUTTI_CROSS_NIC", .aliases = {"NCCL_CROSS_NIC"}, .min = 0, .max = 2, .scope = Scope::communicator, .agree = true},
+    {.key = "net.merge_level", .default_value = "LOC",
+     .help = "ports that count as one NIC when channels are dealt: those of one card (PORT), or as close as PIX, PXB, ... "
+             "(LOC = none)",
+     .env = "TUTTI_NET_MERGE_LEVEL", .aliases = {"NCCL_NET_MERGE_LEVEL"}, .choices = "LOC|PORT|PIX|PXB|P2C|PXN|PHB|SYS",
+     .scope = Scope::communicator, .agree = true},
+
     {.key = "net.traffic_class", .type = TUTTI_OPT_INT, .default_value = "-1",
      .help = "traffic class of the network's packets; sockets: the whole byte, DSCP << 2 (-1 = the system's)",
      .env = "TUTTI_TRAFFIC_CLASS", .min = -1, .max = 255, .scope = Scope::communicator},
@@ -154,6 +164,18 @@ const std::vector<Option> &table() {
      .env = "TUTTI_GRAPH_FILE", .aliases = {"NCCL_GRAPH_FILE"}},
     {.key = "topology.graph_dump_file", .help = "where the rings and chains found are written (`tutti topo` only, so far)",
      .env = "TUTTI_GRAPH_DUMP_FILE", .aliases = {"NCCL_GRAPH_DUMP_FILE"}},
+
+    {.key = "topology.p2p_level", .default_value = "SYS",
+     .help = "GPUs farther apart than this exchange through host memory, when channels are searched",
+     .env = "TUTTI_P2P_LEVEL", .aliases = {"NCCL_P2P_LEVEL"}, .choices = "LOC|NVL|PIX|PXB|PHB|SYS",
+     .synonyms = "0=LOC|1=PIX|2=PXB|3=PHB|4=SYS|5=SYS", .scope = Scope::communicator, .agree = true},
+    {.key = "topology.gdr_level", .default_value = "SYS",
+     .help = "GPUs farther from a NIC than this reach it through host memory, when channels are searched",
+     .env = "TUTTI_NET_GDR_LEVEL", .aliases = {"NCCL_NET_GDR_LEVEL"}, .choices = "LOC|PIX|PXB|P2C|PXN|PHB|SYS",
+     .synonyms = "0=LOC|1=PIX|2=PXB|3=PHB|4=SYS|5=SYS", .scope = Scope::communicator, .agree = true},
+    {.key = "topology.pxn_disable", .type = TUTTI_OPT_BOOL, .default_value = "false",
+     .help = "no way out of a GPU over an NVLink to another that is close to the NIC, when channels are searched",
+     .env = "TUTTI_PXN_DISABLE", .aliases = {"NCCL_PXN_DISABLE"}, .scope = Scope::communicator, .agree = true},
 
     // ---- memory
     {.key = "memory.cap", .type = TUTTI_OPT_BYTES, .default_value = "256MiB",

@@ -54,6 +54,8 @@ struct OpArgs {
   CallInfo call;
 };
 
+class NetRoutes;
+
 class Engine {
 public:
   static constexpr uint32_t kQueue = 128; // operations enqueued and not complete
@@ -63,7 +65,9 @@ public:
   static Result<std::shared_ptr<Engine>> create(Bootstrap &bootstrap, const Registry &registry,
                                                 std::shared_ptr<const Config> config, Iface<tutti_net_v1> net);
   virtual ~Engine() = default;
-  virtual Bytes local_info() const = 0;                       // for one allgather of the communicator
+  virtual Bytes local_info() const = 0; // for one allgather of the communicator
+  // By which devices of the net the links of each channel go; before set_peers(), else all go by one.
+  virtual void set_routes(NetRoutes routes) = 0;
   virtual Status set_peers(std::span<const Bytes> infos) = 0; // decides each peer's link class; both ends decide alike
   virtual LinkClass link_class(int peer) const = 0;
   // Whose private memory this rank cannot read though they share a host, and why; "" = nobody's. For protocols of descriptors.

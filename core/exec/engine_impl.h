@@ -35,6 +35,7 @@ public:
   Status open(Iface<tutti_net_v1> net);
 
   Bytes local_info() const override;
+  void set_routes(NetRoutes routes) override { transport_->set_routes(std::move(routes)); }
   Status set_peers(std::span<const Bytes> infos) override;
   LinkClass link_class(int peer) const override { return transport_->link_class(peer); }
   const std::string &unreadable() const override { return transport_->unreadable(); }

@@ -11,8 +11,12 @@ namespace tutti::tools {
 namespace {
 
 struct Options {
-  std::string file, format = "text", dump, graph, graph_dump;
-  bool time = false, bandwidth = false, no_search = false, complete = false;
+  std::vector<std::string> files;
+  std::string format = "text", dump, graph, graph_dump;
+  bool time = false, bandwidth = false, no_search = false, complete = false, json = false;
+  int hosts = 1, ranks_per_host = 0;
+  ClusterRules rules;
+  bool several() const { return files.size() > 1 || hosts > 1; }
 };
 
 int failed(const Status &status) {
@@ -34,11 +38,13 @@ Status complete(Options *o) {
   const auto set = [&](std::string *value, const char *key) {
     if (value->empty()) *value = config->text(key);
   };
-  o->complete |= o->file.empty(); // the configured file is of this machine
-  set(&o->file, "topology.file");
+  o->complete |= o->files.empty(); // the configured file is of this machine
+  if (const std::string file = config->text("topology.file"); o->files.empty() && !file.empty()) o->files.push_back(file);
   set(&o->dump, "topology.dump_file");
   set(&o->graph, "topology.graph_file");
   set(&o->graph_dump, "topology.graph_dump_file");
+  if (o->json) o->format = "json";
+  o->rules = cluster_rules(*config);
   return {};
 }
 
@@ -65,10 +71,10 @@ Status take_graphs(const Options &o, const Machine &machine, Channels *channels)
 }
 
 // Of a file given by --file nothing is known but what it says: it may be of another machine.
-Result<MachineFile> load(const Options &o, std::vector<std::string> *notes) {
+Result<MachineFile> load(const Options &o, const std::string &path, std::vector<std::string> *notes) {
   MachineFile file;
-  if (!o.file.empty()) {
-    TUTTI_ASSIGN(read, MachineFile::read(o.file));
+  if (!path.empty()) {
+    TUTTI_ASSIGN(read, MachineFile::read(path));
     file = std::move(read);
   }
   if (!o.complete) return file;
@@ -80,7 +86,7 @@ Result<MachineFile> load(const Options &o, std::vector<std::string> *notes) {
 Status show(const Options &o) {
   Stopwatch watch;
   std::vector<std::string> notes;
-  TUTTI_ASSIGN(file, load(o, &notes));
+  TUTTI_ASSIGN(file, load(o, o.files.empty() ? "" : o.files.front(), &notes));
   TUTTI_ASSIGN(machine, file.machine());
   const double read_ms = watch.ms();
   const Paths paths(machine);
@@ -109,17 +115,69 @@ Status show(const Options &o) {
   return {};
 }
 
+// So many hosts for each file; ranks sit where their host's file has GPUs, processors or NICs for them.
+Result<ClusterInput> cluster_input(const Options &o, std::vector<std::string> *notes) {
+  ClusterInput input;
+  const std::vector<std::string> files = o.files.empty() ? std::vector<std::string>{""} : o.files;
+  for (const std::string &path : files) {
+    TUTTI_ASSIGN(file, load(o, path, notes));
+    TUTTI_ASSIGN(machine, file.machine());
+    const int ranks = o.ranks_per_host > 0 ? o.ranks_per_host : static_cast<int>(machine.places().size());
+    for (int i = 0; i < o.hosts; i++) {
+      for (int r = 0; r < ranks; r++) input.ranks.push_back({.host = static_cast<int>(input.hosts.size())});
+      input.hosts.push_back({.machine = static_cast<int>(input.machines.size())});
+    }
+    notes->insert(notes->end(), machine.notes().begin(), machine.notes().end());
+    input.machines.push_back(std::move(machine));
+  }
+  return input;
+}
+
+Status show_several(const Options &o) {
+  Stopwatch watch;
+  std::vector<std::string> notes;
+  TUTTI_ASSIGN(input, cluster_input(o, &notes));
+  const double read_ms = watch.ms();
+  TUTTI_ASSIGN(cluster, make_cluster(input, o.rules));
+  const double search_ms = watch.ms();
+  if (o.format == "json") {
+    fmt::print("{}", cluster_json(cluster));
+  } else {
+    fmt::print("{}", cluster_text(cluster));
+    for (const std::string &note : notes) fmt::print("note: {}\n", note);
+  }
+  if (o.time) fmt::print(stderr, "time: read {:.1f} ms, search {:.1f} ms\n", read_ms, search_ms);
+  return {};
+}
+
+// What is of one host only.
+Status check(const Options &o) {
+  if (!o.several() && o.ranks_per_host == 0) return {};
+  const bool one = o.no_search || o.bandwidth || !o.dump.empty() || !o.graph.empty() || !o.graph_dump.empty();
+  if (one || (o.format != "text" && o.format != "json"))
+    return fail(Code::invalid_usage, "several hosts are shown as text or json, without --bandwidth, --no-search, --dump, "
+                                     "--graph and --graph-dump");
+  return {};
+}
+
 } // namespace
 
 int topo_main(int argc, char **argv) {
   Options o;
   CLI::App app("Shows the machine: its tree, the paths between GPUs and NICs, and the channels found on it", "tutti topo");
   app.formatter(std::make_shared<HelpText>());
-  app.add_option("--file", o.file, "topology file to show instead of this machine")->type_name("FILE");
+  app.add_option("--file", o.files, "topology file to show instead of this machine; several: a host each")->type_name("FILE");
+  app.add_option("--hosts", o.hosts, "channels over so many hosts like this (of each file)")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--ranks-per-host", o.ranks_per_host, "ranks on each host (0 = one for each GPU, or NUMA node)")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
   app.add_flag("--complete", o.complete, "complete the file of --file by what this machine shows");
   app.add_option("--format", o.format, "text, json, dot (links) or xml (the file, completed)")
       ->check(CLI::IsMember({"text", "json", "dot", "xml"}))
       ->capture_default_str();
+  app.add_flag("--json", o.json, "the same as --format json");
   app.add_flag("--bandwidth", o.bandwidth, "a second matrix, of GB/s");
   app.add_flag("--no-search", o.no_search, "only the machine, no channels");
   app.add_option("--graph", o.graph, "graph file: show what its rings and chains reach, instead of searching")
@@ -130,7 +188,8 @@ int topo_main(int argc, char **argv) {
   try {
     app.parse(argc, argv);
     if (Status s = complete(&o); !s.ok()) return failed(s);
-    const Status s = show(o);
+    if (Status s = check(o); !s.ok()) return failed(s);
+    const Status s = o.several() || o.ranks_per_host > 0 ? show_several(o) : show(o);
     return s.ok() ? kOk : failed(s);
   } catch (const CLI::ParseError &e) {
     return app.exit(e) == 0 ? kOk : kUsage;

@@ -23,6 +23,8 @@ struct MachineNode {
   std::string affinity = {}; // CPU: mask as in the kernel's files
   bool intel = false;        // CPU: traffic between devices through it costs more (kIntelExpansion)
   bool by_class = false;     // GPU, NIC: known by its PCI class only
+  int rail = -1;             // NET: as the file says
+  double latency_us = 0;     // NET: one way, small message, as the file says; 0: not known
   std::string label() const; // "GPU/0", "NIC/0000:0c:00.0"
 };
 

@@ -30,6 +30,7 @@ struct Geometry {
   uint32_t word_offset = kWordOffset;         // of the word in the slot
   uint32_t descriptors = 0; // slots may say where to read instead of carrying the payload: 1 mostly, 2 now and then
   uint32_t readers = 0;     // of a ring with several: all other ranks. 0 = one, as in most
+  uint32_t route = 0;       // of a net link: by which devices, see net_route.h
   auto operator<=>(const Geometry &) const = default;
   uint64_t stride() const {
     const uint64_t lines = (uint64_t(slot_bytes) + payload_bytes - 1) / payload_bytes;

@@ -148,6 +148,7 @@ Status Transport::set_peers(std::span<const Bytes> infos) {
     readable_[static_cast<size_t>(r)] = readable.ok();
     if (!readable.ok() && unreadable_.empty()) unreadable_ = readable.error().line();
   }
+  if (net_) TUTTI_TRY(net_->open(routes_));
   shares_memory_ = one_process || one_memory;
   if (!unreadable_.empty()) log::info(log::Subsys::shm, "pull: {}", unreadable_);
   bootstrap_.set_handler(MsgKind::link, [this](Message m) { on_message(std::move(m)); });
@@ -338,7 +339,7 @@ bool Transport::peer_went_elsewhere(const Ring &ring) {
   std::lock_guard lock(mutex_);
   bool other =
       std::any_of(wanted_.begin(), wanted_.end(), [&](const Wanted &w) { return w.peer == mine.peer && w.conn == mine.conn; });
-  const auto from = rings_.lower_bound(Key{mine.peer, mine.conn, false, Geometry{0, 0, 0, 0, 0, 0, 0}});
+  const auto from = rings_.lower_bound(Key{mine.peer, mine.conn, false, Geometry{0, 0, 0, 0, 0, 0, 0, 0}});
   for (auto it = from; !other && it != rings_.end(); ++it) {
     const RingCold &c = *it->second;
     if (c.peer != mine.peer || c.conn != mine.conn || c.sending) break;

@@ -10,6 +10,7 @@
 #include "plugin/registry.h"
 #include "transport/link_class.h"
 #include "transport/memory.h"
+#include "transport/net_route.h"
 #include "transport/pull.h"
 #include "transport/regions.h"
 #include "transport/ring.h"
@@ -62,6 +63,8 @@ public:
   ~Transport() override;
 
   Bytes local_info() const;
+  void set_routes(NetRoutes routes) { routes_ = std::move(routes); } // before set_peers(), which opens the devices
+  const NetRoutes &routes() const { return routes_; }
   Status set_peers(std::span<const Bytes> infos);
   LinkClass link_class(int peer) const { return classes_[static_cast<size_t>(peer)]; }
   std::string describe(int peer) const;
@@ -137,6 +140,7 @@ private:
   std::string unreadable_;
   uint64_t probe_word_; // what peers read to see whether they can
   std::unique_ptr<NetPort> net_;
+  NetRoutes routes_;
   PeerRegions peer_regions_;
   mutable std::mutex mutex_;                 // guards rings_, wanted_, given_ and RingCold::given, fd
   std::set<std::pair<uint64_t, int>> given_; // this process's regions, and the ranks that were given them

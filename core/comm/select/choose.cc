@@ -267,8 +267,9 @@ Result<Asked> Selector::as_asked(const SelectionTable &table, uint32_t row, uint
   if (!out.choice.algo) return fail(Code::invalid_usage, "{}", out.choice.refusal);
   if (!call.shapes_links()) return out;
   Limits l = limits(row, bytes);
-  if (call.min_channels) l.min_channels = call.min_channels, l.max_channels = std::max(l.max_channels, l.min_channels);
-  if (call.max_channels) l.max_channels = call.max_channels, l.min_channels = std::min(l.min_channels, l.max_channels);
+  ChannelLimits &c = l.channels;
+  if (call.min_channels) c.min = call.min_channels, c.max = std::max(c.max, c.min);
+  if (call.max_channels) c.max = call.max_channels, c.min = std::min(c.min, c.max);
   if (call.slot_bytes) l.slot_bytes = call.slot_bytes;
   if (call.depth) l.depth = call.depth;
   if (call.buffer) l.buffer = call.buffer;

@@ -25,8 +25,8 @@ const FixedOrder &Selector::own_order(const Iface<tutti_algo_v1> &algo, uint32_t
   uint32_t lo = UINT32_MAX, hi = 0;
   for (uint32_t b = 0; b < kBuckets; b++) {
     const Limits l = limits(row, bytes_of(row, b));
-    lo = std::min(lo, l.min_channels);
-    hi = std::max(hi, l.max_channels);
+    lo = std::min(lo, l.channels.min);
+    hi = std::max(hi, l.channels.max);
   }
   return it->second = fixed_order(algo, coll_of_row(row), *in_.topology, lo, hi);
 }

@@ -1,5 +1,6 @@
 #include "comm/select/select.h"
 #include "base/types.h"
+#include "comm/select/limits.h"
 #include "log/log.h"
 #include "plan/chunks.h"
 #include <algorithm>
@@ -77,8 +78,8 @@ const Selector::Support &Selector::support(const Iface<tutti_algo_v1> &algo, uin
 Selector::Limits Selector::limits(uint32_t row, uint64_t bytes) const {
   const auto value = [&](const char *key) { return setting(key, row, bytes).number; };
   Limits l{};
-  l.min_channels = static_cast<uint32_t>(value("coll.min_channels"));
-  l.max_channels = std::max(l.min_channels, static_cast<uint32_t>(value("coll.max_channels")));
+  l.channels = channel_limits(static_cast<uint32_t>(value("coll.min_channels")),
+                              static_cast<uint32_t>(value("coll.max_channels")), *in_.topology);
   l.slot_bytes = static_cast<uint32_t>(value("coll.slot_bytes"));
   l.depth = static_cast<uint32_t>(value("coll.depth"));
   l.buffer = static_cast<uint64_t>(value("coll.buffer"));
@@ -89,7 +90,6 @@ Selector::Limits Selector::limits(uint32_t row, uint64_t bytes) const {
 // Shrinks slots until the links of one geometry fit their part of the cap. A pure function of its arguments, which all ranks
 // have alike.
 template <class Way> void Selector::clamp_way(Way &way, uint32_t links, const Limits &l) {
-  way.channels = std::clamp(way.channels, l.min_channels, l.max_channels);
   if (l.slot_bytes) way.slot_bytes = l.slot_bytes;
   if (l.depth) way.depth = l.depth;
   way.depth = std::bit_ceil(std::max(2u, way.depth));
@@ -105,9 +105,11 @@ template <class Way> void Selector::clamp_way(Way &way, uint32_t links, const Li
 }
 
 void Selector::clamp(Rated &way, uint32_t links, const Limits &l) {
+  way.channels = std::clamp(way.channels, l.channels.min, way.measured ? l.channels.max : l.channels.unmeasured);
   clamp_way(way, links, l);
 }
 void Selector::clamp(Choice &way, uint32_t links, const Limits &l) {
+  way.channels = std::clamp(way.channels, l.channels.min, l.channels.max);
   clamp_way(way, links, l);
 }
 
@@ -138,8 +140,8 @@ void Selector::ask_tuner(const tutti_tune_query &query, const Limits &limits, st
     c.algo = w.algo.table->name;
     c.proto = w.proto.table->name;
     c.channels = w.channels;
-    c.min_channels = limits.min_channels;
-    c.max_channels = limits.max_channels;
+    c.min_channels = limits.channels.min;
+    c.max_channels = limits.channels.max;
     c.slot_bytes = w.slot_bytes;
     c.depth = w.depth;
     candidates.push_back(c);
@@ -231,6 +233,7 @@ void Selector::rate_ways(uint32_t row, uint64_t bytes, std::vector<Rated> &ways)
   const Limits bounds = limits(row, bytes);
   // Once the order is fixed, cores and links may choose what is fastest.
   const Ask ask = mode_ == Determinism::run && adds(row) ? Ask::with_such_hosts : Ask::here;
+  for (Rated &w : ways) w.channels = bounds.channels.proposal(bytes);
   if (in_.tuner) ask_tuner(query_of(row, bytes, ask), bounds, ways);
   for (Rated &w : ways) clamp(w, support(w.algo, row).links, bounds);
 }

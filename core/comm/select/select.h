@@ -4,6 +4,7 @@
 #include "comm/select/call_config.h"
 #include "comm/select/determinism.h"
 #include "comm/select/grammar.h"
+#include "comm/select/limits.h"
 #include "comm/select/table.h"
 #include "plan/plan.h"
 #include "topology/topology.h"
@@ -83,7 +84,8 @@ private:
 
   // What options say about links.
   struct Limits {
-    uint32_t min_channels, max_channels, slot_bytes, depth; // the latter two 0 = not said
+    ChannelLimits channels;
+    uint32_t slot_bytes, depth; // 0 = not said
     uint64_t buffer, budget;
   };
   Limits limits(uint32_t row, uint64_t bytes) const;
