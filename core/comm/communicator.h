@@ -150,6 +150,8 @@ public:
   uint64_t uid() const { return uid_; }          // of this process's communicators, never used again
   Result<std::string> explain(std::string_view coll, uint64_t count, int type);
   Engine::Usage usage() const;
+  Result<std::string> traffic() const; // what this rank has sent and received, as JSON (traffic.cc)
+  void write_map();                    // the same to the file of comm.map_file, once [any thread]
 
   // A split of this communicator goes on: its control plane is that split's.
   std::atomic<bool> splitting{false};
@@ -242,7 +244,7 @@ private:
   std::vector<Hold> holds_; // engines that operations which have not started still look at
 
   std::atomic<State> state_{State::working};
-  std::atomic<bool> aborted_{false};
+  std::atomic<bool> aborted_{false}, map_written_{false};
   mutable std::mutex mutex_; // guards last_error_, end_, and core_ against threads other than the owner
   Error last_error_ = no_error();
   Error end_ = no_error(); // what ended the communicator; valid when failed

@@ -35,5 +35,6 @@ int run_main(int argc, char **argv);
 int perf_main(int argc, char **argv); // argv[1] is the operation
 int info_main(int argc, char **argv);
 int topo_main(int argc, char **argv);
+int map_main(int argc, char **argv);
 
 } // namespace tutti::tools
