@@ -45,6 +45,19 @@ tuttiResult_t tuttiCommExplain(tuttiComm_t comm, const char *coll, size_t count,
   });
 }
 
+tuttiResult_t tuttiCommTraffic(tuttiComm_t comm, char *text, size_t cap, size_t *needed) {
+  return on_comm(comm, [&](Communicator &c) -> Status {
+    if (!text && (cap || !needed)) return fail(Code::invalid_argument, "traffic: text is NULL");
+    TUTTI_ASSIGN(json, c.traffic());
+    if (needed) *needed = json.size() + 1;
+    if (!text) return {};
+    if (json.size() + 1 > cap)
+      return fail(Code::invalid_argument, "traffic: cap {} is short of {} bytes", cap, json.size() + 1);
+    std::memcpy(text, json.c_str(), json.size() + 1);
+    return {};
+  });
+}
+
 tuttiResult_t tuttiCommMemory(tuttiComm_t comm, uint64_t *bytes, uint64_t *fds) {
   return on_comm(comm, [&](Communicator &c) -> Status {
     TUTTI_TRY(c.health());

@@ -157,6 +157,8 @@ public:
   // asked: what holds for the calling thread, nullptr = nothing.
   Result<std::string> explain(std::string_view coll, uint64_t count, int type, const CallConfig *asked);
   Engine::Usage usage() const;
+  Result<std::string> traffic() const; // what this rank has sent and received, as JSON (traffic.cc)
+  void write_map();                    // the same to the file of comm.map_file, once [any thread]
 
   // A split of this communicator goes on: its control plane is that split's.
   std::atomic<bool> splitting{false};
@@ -278,7 +280,7 @@ private:
   std::vector<Hold> holds_; // engines that operations which have not started still look at
 
   std::atomic<State> state_{State::working};
-  std::atomic<bool> aborted_{false};
+  std::atomic<bool> aborted_{false}, map_written_{false};
   mutable std::mutex mutex_; // guards last_error_, end_, and core_ against threads other than the owner
   Error last_error_ = no_error();
   Error end_ = no_error(); // what ended the communicator; valid when failed

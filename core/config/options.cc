@@ -155,6 +155,12 @@ const std::vector<Option> &table() {
      .help = "prove the plans of an algorithm right before their first use, with up to 64 ranks",
      .env = "TUTTI_PLAN_CHECK", .scope = Scope::communicator},
 
+    // ---- comm
+    {.key = "comm.map_file",
+     .help = "each rank writes here what it has sent and received, for `tutti map`, when its communicator ends: %h is the host, "
+             "%p the process, %r the rank, %c the communicator; %c and %r are added where they lack (empty = nowhere)",
+     .env = "TUTTI_COMM_MAP_FILE", .scope = Scope::communicator},
+
     // ---- topology: read by `tutti topo`; communicators follow later
     {.key = "topology.file", .help = "XML file that describes this host (`tutti topo` only, so far; empty = found out)",
      .env = "TUTTI_TOPO_FILE", .aliases = {"NCCL_TOPO_FILE"}},

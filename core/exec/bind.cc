@@ -161,7 +161,8 @@ private:
       if (multicast) g.readers = static_cast<uint32_t>(transport_.bootstrap().nranks() - 1);
       if (net) g.route = route_of(lane, l, sending);
       g.descriptors = !descriptors() || net ? 0u : sel_.flags & TUTTI_CAND_SHARED_ONLY ? 2u : 1u;
-      TUTTI_ASSIGN(ring, transport_.ring(l.peer, l.conn, sending, g));
+      const std::string_view carrier = net && p.signal != TUTTI_SIGNAL_COUNTER ? "simple" : p.name;
+      TUTTI_ASSIGN(ring, transport_.ring(l.peer, l.conn, sending, g, carrier));
       if (net && sending && transport_.net()->window(*ring) < plan_.min_depth)
         return fail(Code::invalid_argument, "{} needs {} messages under way to rank {}, the network takes {}",
                     where(lane_index), plan_.min_depth, l.peer, transport_.net()->window(*ring));

@@ -8,7 +8,7 @@
 #include "plan/chunks.h"
 #include "plan/plan.h"
 #include "plugin/registry.h"
-#include "transport/link_class.h"
+#include "transport/traffic.h"
 #include <atomic>
 #include <memory>
 #include <string>
@@ -126,6 +126,8 @@ public:
     uint64_t bytes = 0, fds = 0;
   };
   virtual Usage usage() const = 0;
+  // What has crossed each link so far, as this rank counts it: all of the operations that have completed. [any thread]
+  virtual std::vector<LinkTraffic> traffic() const = 0;
   virtual const std::string &bound_summary(const Bound *bound) const = 0; // protocol per link class, for --explain
 
 protected:

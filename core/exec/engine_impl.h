@@ -57,6 +57,7 @@ public:
   Status error() const override;
   std::string activity() const override;
   Usage usage() const override { return {transport_->budget().used(), transport_->fds()}; }
+  std::vector<LinkTraffic> traffic() const override { return transport_->traffic(); }
   const std::string &bound_summary(const Bound *bound) const override { return bound->summary; }
 
   uint64_t arrived() const { return tail_.load(std::memory_order_relaxed); } // operations so far [any thread]

@@ -41,5 +41,6 @@ int info_main(int argc, char **argv);
 int topo_main(int argc, char **argv);
 int tune_main(int argc, char **argv);
 int explain_main(int argc, char **argv);
+int map_main(int argc, char **argv);
 
 } // namespace tutti::tools

@@ -22,6 +22,7 @@ constexpr std::string_view kHelp =
     "  explain OP SIZE        how an operation of a size would run, what else there is, and who decided\n"
     "  info [TOPIC]           version, host, plugins loaded and skipped, devices, settings and where they come from\n"
     "  plan show|check|...    an algorithm's plan: show it, prove it right, simulate it; bytes by formula\n"
+    "  map FILES              what ranks have sent to each other, from files that they wrote: table, heat map\n"
     "  topo                   this machine or a topology file: tree, paths, rings\n"
     "  check-plugin PATH      whether a plugin keeps the rules of the plugin ABI\n"
     "  version                the version\n"
@@ -66,14 +67,14 @@ int dispatch(int argc, char **argv) {
   static constexpr struct {
     std::string_view name;
     int (*main)(int, char **);
-  } kCommands[] = {
-      {"run", run_main},         {"perf", perf_main},        {"info", info_main}, {"tune", tune_main},
-      {"explain", explain_main}, {"plan", plan_main},        {"topo", topo_main}, {"check-plugin", check_plugin_command},
-      {"version", version_main}, {"--version", version_main}};
+  } kCommands[] = {{"run", run_main},         {"perf", perf_main},        {"info", info_main},
+                   {"tune", tune_main},       {"explain", explain_main},  {"plan", plan_main},
+                   {"topo", topo_main},       {"map", map_main},          {"check-plugin", check_plugin_command},
+                   {"version", version_main}, {"--version", version_main}};
   for (const auto &c : kCommands)
     if (command == c.name) return c.main(argc - 1, argv + 1);
-  print_error(
-      fmt::format("unknown command \"{}\"; one of run, perf, tune, explain, info, plan, topo, check-plugin, version", command));
+  print_error(fmt::format(
+      "unknown command \"{}\"; one of run, perf, tune, explain, info, plan, map, topo, check-plugin, version", command));
   return kUsage;
 }
 

@@ -23,6 +23,7 @@ struct Args {
   int parallel_init = 0, check = 1, blocking = 0, null_stream = 0, timeout = 0;
   bool cpu_time = false, timestamps = false, memory = false, explain = false, overlap = false;
   std::string json, expect;
+  std::vector<std::string> heatmap; // files
   int average = 1, local_register = 0, unalign = 0;
   bool per_iter = false;
   int skip = 0;

@@ -405,6 +405,7 @@ Row Rank::measure_row(uint64_t bytes, tuttiDataType_t type, int op, int root) {
     if (report_) report_->progress(row, "beside a computation");
     row.overlap = measure_overlap(make_call(shape, type, op, root, false));
   }
+  if (!args_.heatmap.empty()) count_traffic(make_call(shape, type, op, root, false));
   if (report_ && (args_.explain || !args_.pass_lines.empty())) row.explained = explain(row, shape);
   return row;
 }
@@ -462,7 +463,8 @@ int Rank::run(std::atomic<int64_t> &row_started) {
     throw Failure{fmt::format("-e {}: less than one element for each of {} ranks", size_text(args_.max_bytes), largest_group_),
                   true};
   if (args_.memory) report_memory();
-  const int code = report_ ? report_->footer() : 0;
+  int code = report_ ? report_->footer() : 0;
+  if (!args_.heatmap.empty() && !write_heatmap()) code = kFailed;
   if (comm_ != world_) require(tuttiCommDestroy(comm_), nullptr, "freeing the group's communicator");
   comm_ = world_;
   return code;

@@ -326,7 +326,7 @@ void NetPort::send(Ring &ring, const void *data, uint64_t bytes, uint32_t signat
   }
   sends_pending_++;
   const bool first = link.unposted == ring.seq;
-  ring.seq++;
+  ring_advance(ring, bytes, bytes);
   if (first && post_send(link, r)) return;
   if (std::find(backlog_.begin(), backlog_.end(), &link) == backlog_.end()) backlog_.push_back(&link);
 }
@@ -392,8 +392,10 @@ int NetPort::receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home,
 }
 
 void NetPort::consume(Ring &ring) {
-  ring.net->requests[0].posted = ring.net->requests[0].complete = false;
-  ring.seq++;
+  NetRequest &r = ring.net->requests[0];
+  r.posted = r.complete = false;
+  const uint64_t bytes = r.bytes - sizeof(NetHeader);
+  ring_advance(ring, bytes, bytes);
 }
 
 bool NetPort::arrived(const Ring &ring) const {
