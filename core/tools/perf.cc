@@ -60,22 +60,12 @@ struct Processes {
 
 Processes join_processes() {
   Processes p;
-  const LauncherTrace trace = launcher_trace();
-  if (trace.name.empty() && !std::getenv("TUTTI_COMM_ID")) return p;
-  const tuttiResult_t r = tuttiCommInitFromEnv(&p.comm, nullptr);
-  if (r != tuttiSuccess && trace.foreign && trace.size != 1)
-    fmt::print(stderr,
-               "note: {} started this process ({} is set); without a common communicator every process would measure "
-               "itself alone\n",
-               trace.name, trace.variable);
-  require(r, p.comm, "joining the job");
+  const auto launcher = outer_launcher();
+  if (!launcher.ok()) throw Failure{launcher.status().error().line()};
+  if (!*launcher) return p;
+  require(tuttiCommInitFromEnv(&p.comm, nullptr), p.comm, "joining the job");
   require(tuttiCommCount(p.comm, &p.count), p.comm, "asking for the size");
   require(tuttiCommUserRank(p.comm, &p.rank), p.comm, "asking for the rank");
-  if (p.count == 1 && trace.size > 1)
-    throw Failure{
-        fmt::format("{} started {} processes, but each found itself alone: these would be {} jobs of one rank, with a "
-                    "bus bandwidth of 0; start tutti perf with --ranks {} or under tutti run or mpirun instead",
-                    trace.name, trace.size, trace.size, trace.size)};
   return p;
 }
 
@@ -181,11 +171,15 @@ int perf_main(int argc, char **argv) {
   const perf::Parsed parsed = perf::parse_args(argc, argv, &args);
   if (!parsed.run) return parsed.exit_code;
   if (args.ranks == 0) return perf::run_ranks(args);
-  if (const LauncherTrace trace = launcher_trace(); !trace.name.empty()) {
-    print_error(
-        fmt::format("--ranks {} inside {} ({} is set): the launcher's processes are the ranks; leave --ranks out, or use "
-                    "-t for threads per process",
-                    args.ranks, trace.name, trace.variable));
+  const auto launcher = outer_launcher();
+  if (!launcher.ok()) {
+    print_error(launcher.status().error().line());
+    return kFailed;
+  }
+  if (*launcher) {
+    print_error(fmt::format("--ranks {} inside a job of {} ({}): the launcher's processes are the ranks; leave --ranks out, or "
+                            "use -t for threads per process",
+                            args.ranks, (*launcher)->name, (*launcher)->variables));
     return kUsage;
   }
   const auto kill_after = configured_kill_after();
