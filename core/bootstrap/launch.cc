@@ -212,7 +212,7 @@ bool slurm_step_here() { // a batch script has SLURM_PROCID, too, and is no task
 
 constexpr Known kTable[] = {
     {"tutti run",
-     [] { return set("TUTTI_RANK") || set("TUTTI_NRANKS"); },
+     [] { return set("TUTTI_RANK"); },
      {{"TUTTI_RANK"}},
      {{"TUTTI_NRANKS"}},
      {{"TUTTI_LOCAL_RANK"}},
@@ -319,6 +319,16 @@ Status ask_pmix(Launcher *l, Deadline deadline) {
   return {};
 }
 
+Status nobody() {
+  if (set("SLURM_PROCID"))
+    return bad("no launcher found: SLURM_PROCID is set and SLURM_STEP_ID is not, so this is a batch script itself")
+        .hint("start the program with srun");
+  if (set("TUTTI_NRANKS")) return bad("no launcher found: TUTTI_NRANKS is set and TUTTI_RANK is not");
+  return bad("no launcher found: none of its variables is set")
+      .hint("start with `tutti run -n N program`, mpirun, mpiexec, srun or torchrun, or set TUTTI_RANK, TUTTI_NRANKS and "
+            "TUTTI_COMM_ID");
+}
+
 Status first_task_is_on_the_first_node() {
   const char *node = value_of("SLURM_NODEID");
   if (!node || std::strcmp(node, "0") == 0) return {};
@@ -355,17 +365,7 @@ Result<std::optional<Launcher>> recognise_launcher(const Config &config) {
 
 Result<Bootstrap::Launch> Bootstrap::launch_from_env(const Config &config, Deadline deadline) {
   TUTTI_ASSIGN(found, recognise_launcher(config));
-  if (!found) {
-    const bool batch = boot::set("SLURM_PROCID");
-    return boot::bad(fmt::format("no launcher found: {}",
-                                 batch ? "SLURM_PROCID is set and SLURM_STEP_ID is not, so this is a batch script itself"
-                                       : "none of its variables is set"))
-        .hint(
-            batch
-                ? "start the program with srun"
-                : "start with `tutti run -n N program`, mpirun, mpiexec, srun or torchrun, or set TUTTI_RANK, TUTTI_NRANKS and "
-                  "TUTTI_COMM_ID");
-  }
+  if (!found) return boot::nobody();
   Launcher &l = *found;
   if (l.meeting == Launcher::Meeting::pmix || (l.rank < 0 && boot::pmix_available())) TUTTI_TRY(boot::ask_pmix(&l, deadline));
   log::info(log::Subsys::bootstrap, "started by {} ({}): rank {} of {}{}; {}", l.name, l.variables, l.rank, l.nranks,

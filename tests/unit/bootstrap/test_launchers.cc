@@ -113,7 +113,6 @@ TEST_CASE("launchers are recognised with ranks, local ranks and the way to the r
 TEST_CASE("an environment that is incomplete or contradicts itself is an error that names the variables") {
   const std::pair<Environment, const char *> table[] = {
       {{{"TUTTI_RANK", "1"}}, "TUTTI_RANK=1), but TUTTI_NRANKS is not set"},
-      {{{"TUTTI_NRANKS", "1"}}, "TUTTI_NRANKS=1), but TUTTI_RANK is not set"},
       {{{"OMPI_COMM_WORLD_RANK", "1"}}, "OMPI_COMM_WORLD_RANK=1), but OMPI_COMM_WORLD_SIZE is not set"},
       {{{"PMI_FD", "3"}, {"PMI_SIZE", "4"}}, "PMI_SIZE=4), but PMI_RANK is not set"},
       {{{"PMI_RANK", "4"}, {"PMI_SIZE", "4"}}, "PMI_RANK=4, PMI_SIZE=4: ranks are 0 to PMI_SIZE - 1"},
@@ -145,6 +144,8 @@ TEST_CASE("ranks that are told no place to meet say what to set") {
        "MASTER_PORT=x is no host and no port");
   says(with(kStep, {{"SLURM_STEP_NODELIST", "n[1-"}}), "SLURM_STEP_NODELIST: \"n[1-\" is no list of hosts: a [ is not closed");
   says({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}, "this is a batch script itself; start the program with srun");
+  says({{"TUTTI_NRANKS", "2"}}, "TUTTI_NRANKS is set and TUTTI_RANK is not");
+  says({}, "start with `tutti run -n N program`");
   says({{"PMI_FD", "0"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}, "is no socket of a process manager");
   says(with(kStep,
             {{"SLURM_STEP_NODELIST", "127.0.0.1,127.0.0.2"}, {"SLURM_NODEID", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "2,1"}}),
