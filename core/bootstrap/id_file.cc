@@ -12,6 +12,7 @@ namespace tutti::boot {
 namespace {
 
 constexpr auto kPoll = std::chrono::milliseconds(50);
+constexpr Nanos kPatience = std::chrono::seconds(1); // at first, with an id that may be a dead root's
 
 // An id from an open file; AGAIN (timeout) when it is not there yet.
 Result<UniqueId> read_id_file(const std::string &path) {
@@ -56,18 +57,10 @@ void remove_id_file(const std::string &path, uint64_t base) {
 }
 
 // Whether the root that made this id is alive: a file may be left from a job that crashed.
-Status probe(const UniqueId &id, const Config &config, int rank, Deadline deadline) {
+Status probe(const UniqueId &id, const Config &config, int rank, Nanos patience, Deadline deadline) {
   Service &service = Service::get();
-  const Identity root = root_identity(id);
-  Dialer::Job job;
-  if (id.host == static_cast<uint32_t>(host_id(config))) job.targets.push_back({unix_listener_name(id.process), {}, {}});
-  add_targets(&job.targets, id.endpoints, config);
-  job.hello.library = library_version();
-  job.hello.comm = root.comm;
-  job.hello.from = rank;
-  random_bytes(job.hello.nonce);
-  job.key = root.key;
-  job.deadline = std::min(deadline.at(), Clock::now() + std::chrono::seconds(1));
+  Dialer::Job job = root_job(id, rank, config, std::min(deadline.at(), Clock::now() + patience));
+  job.patient = false;
   job.prove = false;
   struct Answer {
     std::promise<Status> promise;
@@ -108,10 +101,10 @@ Result<tuttiUniqueId> id_from_file(const std::string &path, const Config &config
     return raw;
   }
   std::string last;
-  for (;;) {
+  for (Nanos patience = kPatience;; patience *= 2) { // a crowded machine may take long to answer
     auto id = read_id_file(path);
     if (id.ok()) {
-      const Status alive = probe(id.value(), config, rank, deadline);
+      const Status alive = probe(id.value(), config, rank, patience, deadline);
       if (alive.ok()) return encode(id.value());
       last = fmt::format("the id in it leads nowhere (left by an earlier job?): {}", alive.error().message);
     } else {
