@@ -1,4 +1,5 @@
 #include "bootstrap/dialer.h"
+#include "bootstrap/hub.h"
 #include "tutti/plugin/cxx/netif.hpp"
 
 namespace tutti::boot {
@@ -187,6 +188,24 @@ std::vector<Target> targets_of(const Contact &to, uint64_t my_host, const Config
   if (to.host == my_host) out.push_back({unix_listener_name(to.process[0]), {}, {}});
   add_targets(&out, to.endpoints, config);
   return out;
+}
+
+Dialer::Job root_job(const UniqueId &id, int from, const Config &config, Clock::time_point deadline) {
+  const Identity root = root_identity(id);
+  Dialer::Job job;
+  if (id.process != 0 && id.host == static_cast<uint32_t>(host_id(config)))
+    job.targets.push_back({unix_listener_name(id.process), {}, {}});
+  add_targets(&job.targets, id.endpoints, config);
+  job.hello.library = library_version();
+  job.hello.comm = root.comm;
+  job.hello.from = from;
+  job.hello.to = kRootRank;
+  random_bytes(job.hello.nonce);
+  job.key = root.key;
+  job.deadline = deadline;
+  job.patient = id.from_address;
+  set_retries(&job, config);
+  return job;
 }
 
 void set_retries(Dialer::Job *job, const Config &config) {

@@ -25,14 +25,6 @@ int family_of(const Config &config) {
   return f == "AF_INET" ? AF_INET : f == "AF_INET6" ? AF_INET6 : 0;
 }
 
-// "LOW-HIGH", checked by config; {0, 0} = any port.
-std::pair<int, int> ports_of(const Config &config) {
-  int low = 0, high = 0;
-  const std::string &text = config.text("socket.port_range");
-  if (std::sscanf(text.c_str(), "%d-%d", &low, &high) == 1) high = low;
-  return {low, high};
-}
-
 std::string first_line(const char *path) {
   char buf[256] = "";
   if (FILE *f = std::fopen(path, "re")) {
@@ -54,6 +46,13 @@ uint64_t network_namespace() {
 }
 
 } // namespace
+
+std::pair<int, int> port_range(const Config &config) {
+  int low = 0, high = 0;
+  const std::string &text = config.text("socket.port_range");
+  if (std::sscanf(text.c_str(), "%d-%d", &low, &high) == 1) high = low;
+  return {low, high};
+}
 
 std::string host_name() {
   char buf[256] = "";
@@ -121,7 +120,7 @@ uint16_t bound_port(int fd) {
 } // namespace
 
 Result<uint16_t> Hub::open_in_range(const Endpoint &at, const Config &config) {
-  const auto [low, high] = ports_of(config);
+  const auto [low, high] = port_range(config);
   const int count = low > 0 ? high - low + 1 : 1;
   const int start = low > 0 ? static_cast<int>(random_u64() % static_cast<uint64_t>(count)) : 0;
   Status last;

@@ -85,5 +85,6 @@ private:
 // Equal on two processes exactly if they share host and network namespace. Works without /sys and /proc/sys.
 uint64_t host_id(const Config &config);
 std::string host_name();
+std::pair<int, int> port_range(const Config &config); // socket.port_range; {0, 0} = any port
 
 } // namespace tutti::boot

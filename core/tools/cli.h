@@ -1,6 +1,7 @@
 // tutti/core/tools/cli.h: what the subcommands share.
 #pragma once
 #include "base/status.h"
+#include "bootstrap/launch.h"
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -18,14 +19,8 @@ constexpr int kUsage = 64;  // bad arguments
 Result<uint64_t> parse_size(std::string_view text);
 std::string size_text(uint64_t bytes); // "8", "1K", "128M": the shortest exact form
 
-// The launcher that started this process, as its environment shows it; name is empty when there is none.
-struct LauncherTrace {
-  std::string name;     // "tutti run", "mpirun (Open MPI)", "srun", ...
-  std::string variable; // the variable that gave it away
-  int size = 0;         // tasks that it started; 0 = not known
-  bool foreign = false; // not one that the library reads
-};
-LauncherTrace launcher_trace();
+// The launcher that made this process one rank of a job. None: also a shell that is a Slurm step of one task.
+Result<std::optional<Launcher>> outer_launcher();
 
 // The command line of a rank of the built-in launch: the user's words without --ranks N. command: "perf"; terminal: a
 // descriptor for progress that it inherits, or -1.

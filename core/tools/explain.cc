@@ -97,7 +97,7 @@ void print_text(const Explanation &e) {
 int explain_here(const Args &a) {
   Processes p;
   try {
-    p = join_processes("tutti explain");
+    p = join_processes();
     if (p.count < 2) throw Failure{"one rank has no choice; --ranks N, tutti run or mpirun start more", true};
     int code = kOk;
     if (p.rank == 0) {

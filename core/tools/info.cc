@@ -1,4 +1,5 @@
 // `tutti info`: what this installation is, what it found, and where every setting comes from.
+#include "bootstrap/launch.h"
 #include "comm/startup.h"
 #include "exec/kernels.h"
 #include "plugin/registry.h"
@@ -189,12 +190,29 @@ int print_config(const Config &config, bool all) {
   return shown;
 }
 
+// Who started this process as a rank of a job, read from where, and where its ranks would meet.
+void print_launcher(const Config &config) {
+  fmt::print("launcher\n");
+  const auto found = recognise_launcher(config);
+  if (!found.ok()) return fmt::print("  {}\n", found.status().error().line());
+  if (!*found)
+    return fmt::print("  none: tutti run, mpirun, mpiexec, srun, torchrun or TUTTI_RANK would make this a rank of a job\n");
+  const Launcher &l = **found;
+  const auto number = [](int n, int unknown) { return n == unknown ? std::string("?") : fmt::format("{}", n); };
+  fmt::print("  {:<11} rank {} of {}, on this host {} of {} ({})\n", l.name, number(l.rank, -1), number(l.nranks, 0),
+             number(l.local_rank, -1), number(l.local_size, -1), l.variables);
+  fmt::print("  meeting     {}\n", l.nranks == 1                          ? "alone"
+                                   : l.meeting == Launcher::Meeting::none ? "not known: " + l.missing
+                                                                          : l.where);
+}
+
 int print_all(const Config &config) {
   int library = 0;
   tuttiGetVersion(&library);
   fmt::print("tutti\n  version     {}.{}.{}, plugin ABI {}.{}\n  kernels     {}\n  program     {}\n", library / 10000,
              library / 100 % 100, library % 100, TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, simd_target(), own_path());
   print_host();
+  print_launcher(config);
   fmt::print("settings that are not the default (tutti info config shows all)\n");
   if (print_config(config, false) == 0) fmt::print("  none\n");
   const auto started = process(); // as a communicator would: it provides what plugins ask of the core

@@ -3,7 +3,6 @@
 #include "tools/job_id.h"
 #include "tools/launch.h"
 #include <algorithm>
-#include <cstdlib>
 #include <fcntl.h>
 #include <fstream>
 #include <unistd.h>
@@ -18,31 +17,27 @@ void require(tuttiResult_t result, tuttiComm_t comm, std::string_view doing) {
   throw Failure{fmt::format("{} (while {})", line, doing)};
 }
 
-Processes join_processes(std::string_view tool) {
+Processes join_processes() {
   Processes p;
-  const LauncherTrace trace = launcher_trace();
-  if (trace.name.empty() && !std::getenv("TUTTI_COMM_ID")) return p;
-  const tuttiResult_t r = tuttiCommInitFromEnv(&p.comm, nullptr);
-  if (r != tuttiSuccess && trace.foreign && trace.size != 1)
-    fmt::print(stderr,
-               "note: {} started this process ({} is set); without a common communicator every process would measure "
-               "itself alone\n",
-               trace.name, trace.variable);
-  require(r, p.comm, "joining the job");
+  const auto launcher = outer_launcher();
+  if (!launcher.ok()) throw Failure{launcher.status().error().line()};
+  if (!*launcher) return p;
+  require(tuttiCommInitFromEnv(&p.comm, nullptr), p.comm, "joining the job");
   require(tuttiCommCount(p.comm, &p.count), p.comm, "asking for the size");
   require(tuttiCommUserRank(p.comm, &p.rank), p.comm, "asking for the rank");
-  if (p.count == 1 && trace.size > 1)
-    throw Failure{
-        fmt::format("{} started {} processes, but each found itself alone: these would be {} jobs of one rank, with a "
-                    "bus bandwidth of 0; start {} with --ranks {} or under tutti run or mpirun instead",
-                    trace.name, trace.size, trace.size, tool, trace.size)};
   return p;
 }
 
 int launch_ranks(const std::string &command, int ranks, const std::vector<std::string> &words) {
-  if (const LauncherTrace trace = launcher_trace(); !trace.name.empty()) {
-    print_error(fmt::format("--ranks {} inside {} ({} is set): the launcher's processes are the ranks; leave --ranks out{}",
-                            ranks, trace.name, trace.variable, command == "perf" ? ", or use -t for threads per process" : ""));
+  const auto launcher = outer_launcher();
+  if (!launcher.ok()) {
+    print_error(launcher.status().error().line());
+    return kFailed;
+  }
+  if (*launcher) {
+    print_error(fmt::format("--ranks {} inside a job of {} ({}): the launcher's processes are the ranks; leave --ranks out{}",
+                            ranks, (*launcher)->name, (*launcher)->variables,
+                            command == "perf" ? ", or use -t for threads per process" : ""));
     return kUsage;
   }
   const auto kill_after = configured_kill_after();

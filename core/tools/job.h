@@ -21,7 +21,7 @@ struct Processes {
   tuttiComm_t comm = nullptr;
   int rank = 0, count = 1;
 };
-Processes join_processes(std::string_view tool); // throws Failure
+Processes join_processes(); // throws Failure
 
 // Starts this executable as `ranks` processes on this host, and returns their exit code. command: "perf"; words: the user's,
 // --ranks among them. The ranks find a terminal for progress, where there is one, as --progress-fd.

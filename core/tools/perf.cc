@@ -131,7 +131,7 @@ private:
 
 int run_ranks(const Args &args) {
   try {
-    const Processes processes = join_processes("tutti perf");
+    const Processes processes = join_processes();
     if (processes.count * args.threads == 1)
       fmt::print(stderr, "note: one rank only, so there is nothing to move between ranks; --ranks N, -t N, tutti run or mpirun "
                          "start more\n");

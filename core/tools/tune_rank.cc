@@ -260,7 +260,7 @@ int run_rank(const Args &args) {
   try {
     add_measuring_tuners();
     if (!args.judge.empty()) setenv("TUTTI_PLUGIN_TUNER_FILE", args.judge.c_str(), 1);
-    p = join_processes("tutti tune");
+    p = join_processes();
     if (p.count < 2) {
       if (p.comm) (void)tuttiCommDestroy(p.comm);
       print_error("one rank has nothing to tune; --ranks N, tutti run or mpirun start more");

@@ -28,7 +28,7 @@ FACTOR = {"all_reduce": lambda n: 2 * (n - 1) / n, "all_gather": lambda n: (n - 
 
 
 def clean_env(**more):
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("TUTTI_", "NCCL_", "OMPI_", "PMIX_", "PMI_", "SLURM_"))}
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("TUTTI_", "NCCL_", "OMPI_", "PMIX_", "PMI_", "SLURM_", "TORCHELASTIC_", "RANK", "WORLD_SIZE", "MASTER_"))}
     env.update({k: str(v) for k, v in more.items()})
     return env
 
@@ -203,10 +203,24 @@ class Run(Tools):
                            capture_output=True, text=True, timeout=LIMIT)
         self.assertEqual(sorted(r.stdout.splitlines()), ["0:hello", "1:", "2:"])
 
-    def test_inside_another_launcher_it_refuses(self):
-        r = run(TUTTI, "run", "-n", 2, "--", "true", OMPI_COMM_WORLD_RANK=0, OMPI_COMM_WORLD_SIZE=2)
+    def test_inside_another_launcher_it_becomes_the_program(self):
+        inside = dict(OMPI_COMM_WORLD_RANK=0, OMPI_COMM_WORLD_SIZE=2)
+        for words in ([], ["-n", 2]):
+            r = self.good(run(TUTTI, "run", *words, "--", "sh", "-c", "echo $OMPI_COMM_WORLD_RANK $TUTTI_RANK", **inside))
+            self.assertEqual(r.stdout.strip(), "0")
+        r = run(TUTTI, "run", "--timeout", 5, "--", "false", **inside)
+        self.assertEqual(r.returncode, 1)
+        self.assertIn("note: --timeout has no effect inside a job of Open MPI", r.stderr)
+        r = run(TUTTI, "run", "-n", 3, "--", "true", **inside)
         self.assertEqual(r.returncode, 64)
-        self.assertIn("tutti run inside mpirun (Open MPI)", r.stderr)
+        self.assertIn("tutti run -n 3 inside a job of Open MPI (OMPI_COMM_WORLD_RANK=0, OMPI_COMM_WORLD_SIZE=2)", r.stderr)
+        self.assertEqual(run(TUTTI, "run", "--", "/nonexistent", **inside).returncode, 127)
+        r = run(TUTTI, "run", "--", "true", OMPI_COMM_WORLD_RANK=2, OMPI_COMM_WORLD_SIZE=2)
+        self.assertEqual(r.returncode, 2)
+        self.assertIn("contradicts itself", r.stderr)
+
+    def test_a_shell_that_is_a_slurm_step_of_one_task_can_start_ranks(self):
+        self.good(run(TUTTI, "run", "-n", 2, "--", "true", SLURM_STEP_ID=4294967290, SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=1))
 
     def test_bad_arguments(self):
         for words, text in [(["-n", "0", "--", "true"], "not in range"), (["-n", "2"], "no program to run"),
@@ -817,13 +831,75 @@ class Mpirun(Tools):
         self.assertEqual(r.stdout.count("# Collective test starting"), 1)
         self.assertEqual(len(re.findall(r"# +Rank ", r.stdout)), 4)
 
-    def test_run_refuses(self):
+    def test_run_becomes_the_program(self):
+        hello = os.path.join(BIN, "examples", "hello_all_reduce_c")
+        r = self.good(run(*self.MPIRUN, 2, TUTTI, "run", "--", hello))
+        self.assertEqual(sorted(r.stdout.splitlines()), ["rank 0 of 2: 3", "rank 1 of 2: 3"])
         r = run(*self.MPIRUN, 1, TUTTI, "run", "-n", 2, "--", "true")
         self.assertNotEqual(r.returncode, 0)
-        self.assertIn("tutti run inside", r.all)
+        self.assertIn("tutti run -n 2 inside a job of Open MPI", r.all)
 
     def test_the_training_example(self):
         self.same_curve(self.curve(), self.curve(*self.MPIRUN, 2))
+
+
+@unittest.skipUnless(shutil.which("mpiexec.hydra"), "no mpiexec of MPICH")
+class Mpiexec(Tools):
+    MPIEXEC = ["mpiexec.hydra", "-n"]
+
+    def test_perf_uses_mpiexecs_ranks(self):
+        r = run(*self.MPIEXEC, 4, TUTTI, "perf", "all_reduce", "-b", 8, "-e", "256K", "-f", 8, "-n", 3)
+        self.table("all_reduce", r, ranks=4)
+        self.assertEqual(len(re.findall(r"# +Rank ", r.stdout)), 4)
+
+    def test_a_program_and_run_find_each_other_over_pmi(self):
+        hello = os.path.join(BIN, "examples", "hello_all_reduce_c")
+        for words in ([hello], [TUTTI, "run", "--", hello]):
+            r = self.good(run(*self.MPIEXEC, 3, *words))
+            self.assertEqual(sorted(r.stdout.splitlines()), [f"rank {i} of 3: 6" for i in range(3)])
+
+    def test_the_log_says_who_started_it(self):
+        r = self.good(run(*self.MPIEXEC, 2, TUTTI, "perf", "barrier", "-n", 1, TUTTI_DEBUG="info", TUTTI_DEBUG_SUBSYS="BOOTSTRAP"))
+        self.assertIn("started by PMI (PMI_RANK=1, PMI_SIZE=2, MPI_LOCALRANKID=1, MPI_LOCALNRANKS=2): rank 1 of 2, 1 of 2 on this host; "
+                      "the root is in rank 0", r.all)
+
+
+# The environment that these set, faithfully, without them.
+class Environments(Tools):
+    def together(self, environments, *words):
+        """Runs the words once in each environment, at the same time; what they wrote."""
+        ps = [subprocess.Popen([TUTTI, *map(str, words)], env=clean_env(**e), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+              for e in environments]
+        out = [p.communicate(timeout=LIMIT)[0] for p in ps]
+        self.assertEqual([p.returncode for p in ps], [0] * len(ps), out)
+        return out
+
+    def slurm(self, n, **more):
+        return [dict(SLURM_JOB_ID=os.getpid(), SLURM_STEP_ID=0, SLURM_PROCID=r, SLURM_STEP_NUM_TASKS=n, SLURM_NTASKS=n, SLURM_LOCALID=r,
+                     SLURM_NODEID=0, SLURM_STEP_TASKS_PER_NODE=n, SLURM_STEP_NODELIST="n1", **more) for r in range(n)]
+
+    def torchrun(self, n, **more):
+        return [dict(dict(RANK=r, WORLD_SIZE=n, LOCAL_RANK=r, LOCAL_WORLD_SIZE=n, MASTER_ADDR="localhost", MASTER_PORT=29500,
+                          TORCHELASTIC_RUN_ID=os.getpid()), **more) for r in range(n)]
+
+    def test_perf_runs_under_srun_and_torchrun(self):
+        for name, environments in (("srun", self.slurm(3)), ("torchrun", self.torchrun(3)),
+                                   ("torchrun on several hosts", self.torchrun(3, LOCAL_WORLD_SIZE=1, LOCAL_RANK=0))):
+            with self.subTest(name):
+                out = self.together(environments, "perf", "all_reduce", "-b", 8, "-e", "4K", "-f", 8, "-n", 2)
+                self.assertEqual(len(re.findall(r"# +Rank ", out[0])), 3, out[0])
+                self.assertIn("# Out of bounds values : 0 OK", out[0])
+
+    def test_run_becomes_the_program(self):
+        hello = os.path.join(BIN, "examples", "hello_all_reduce_c")
+        self.assertEqual(sorted(self.together(self.slurm(2), "run", "-n", 2, "--", hello)), ["rank 0 of 2: 3\n", "rank 1 of 2: 3\n"])
+
+    def test_info_says_who_started_it(self):
+        r = self.good(run(TUTTI, "info", **dict(self.slurm(4)[1], SLURM_STEP_NODELIST="n[1-4]", SLURM_STEP_TASKS_PER_NODE="1(x4)",
+                                                SLURM_LOCALID=0)))
+        self.assertIn("srun        rank 1 of 4, on this host 0 of 1 (SLURM_PROCID=1,", r.stdout)
+        self.assertIn("the root is in rank 0 on n1 (SLURM_STEP_NODELIST=n[1-4])", r.stdout)
+        self.assertIn("none: tutti run", self.good(run(TUTTI, "info")).stdout)
 
 
 class Train(Tools):
@@ -849,6 +925,7 @@ class Train(Tools):
 
 if __name__ == "__main__":
     names = sys.argv[2:]
-    if names == ["Mpirun"] and not shutil.which("mpirun") or names == ["Surroundings"] and not way_to_mount():
+    absent = {"Mpirun": not shutil.which("mpirun"), "Mpiexec": not shutil.which("mpiexec.hydra"), "Surroundings": not way_to_mount()}
+    if len(names) == 1 and absent.get(names[0]):
         sys.exit(77)
     unittest.main(argv=[sys.argv[0], *names], verbosity=2)
