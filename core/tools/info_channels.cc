@@ -48,7 +48,7 @@ std::string limits_text(const Config &config, const Topology &topology) {
   const std::string set = fmt::format("coll.min_channels {}, coll.max_channels {}", l.min, l.max);
   if (topology.node_count > 1)
     return fmt::format(
-        "proposed: {} for long messages, {} for short ones; at most {} unless more were measured to be faster ({})\n",
+        "proposed: {} for long messages, {} for short ones; at most {} unless more were measured to be faster\n  {}\n",
         l.proposed, l.min, l.unmeasured, set);
   return fmt::format("proposed: {}, as ranks of one host share its memory; the tuner may take more ({})\n", l.proposed, set);
 }
