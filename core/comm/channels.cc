@@ -42,14 +42,9 @@ Result<ChannelPlan> decoded(std::span<const std::byte> told) {
   std::string text;
   if (!take(told, &text)) return broken();
   if (kind == kRefused) return fail(Code::invalid_usage, "{}", text);
-  ChannelPlan plan;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    plan.why.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  if (kind == kNothing) return plan;
+  if (kind == kNothing) return ChannelPlan{nullptr, {text}};
   TUTTI_ASSIGN(cluster, decode_cluster(told));
+  ChannelPlan plan{nullptr, cluster.why};
   plan.cluster = std::make_shared<const Cluster>(std::move(cluster));
   return plan;
 }
@@ -90,9 +85,7 @@ Status write_graphs(const std::string &path, const ClusterInput &input, const Cl
 
 Bytes ChannelPlan::encode() const {
   Bytes out{std::byte{cluster ? kCluster : kNothing}};
-  std::string text;
-  for (const std::string &line : why) text += line + "\n";
-  put(out, text);
+  put(out, cluster ? "" : why.front()); // a cluster brings its own reasons
   if (!cluster) return out;
   const auto all = encode_cluster(*cluster);
   out.insert(out.end(), all.begin(), all.end());
@@ -118,32 +111,45 @@ Result<std::shared_ptr<const ChannelPlan>> ChannelPlan::decode(std::span<const s
   return shared;
 }
 
-bool ChannelSearch::files_named() const {
+bool files_named(const Config &config) {
   for (const char *key : {"topology.file", "topology.dump_file", "topology.graph_file", "topology.graph_dump_file"})
-    if (!config_->text(key).empty()) return true;
+    if (!config.text(key).empty()) return true;
   return false;
 }
 
-std::string ChannelSearch::nothing_to_choose() const {
-  const Bootstrap &b = bootstrap_;
-  if (b.nranks() == 1) return "one rank";
-  for (int r = 1; r < b.nranks(); r++)
-    if (b.peer(r).host != b.peer(0).host) return "";
-  if (files_named()) return "";
-  if (b.nranks() == 2) return "two ranks of one host have one order";
+std::string nothing_to_choose(const Config &config, int nranks, bool one_host) {
+  if (nranks == 1) return "one rank";
+  if (!one_host || files_named(config)) return "";
+  if (nranks == 2) return "two ranks of one host have one order";
   return numa_nodes() > 1 ? "" : "all ranks are on one host with one NUMA node, equally near to each other";
+}
+
+Result<Cluster> search_cluster(const Config &config, const ClusterInput &input) {
+  TUTTI_ASSIGN(cluster, make_cluster(input, cluster_rules(config)));
+  if (const std::string path = expand_path(config, "topology.graph_file"); !path.empty()) {
+    TUTTI_ASSIGN(graphs, read_graphs(path));
+    TUTTI_TRY(take_graphs(graphs, path, input, &cluster));
+  }
+  return cluster;
+}
+
+std::string ChannelSearch::nothing() const {
+  const Bootstrap &b = bootstrap_;
+  bool one_host = true;
+  for (int r = 1; r < b.nranks(); r++) one_host &= b.peer(r).host == b.peer(0).host;
+  return nothing_to_choose(*config_, b.nranks(), one_host);
 }
 
 void ChannelSearch::describe(RankFacts *mine) {
   const int me = bootstrap_.rank();
   for (int r = 0; r < me; r++)
     if (bootstrap_.peer(r).host == bootstrap_.peer(me).host) return;
-  if (!files_named() && !nothing_to_choose().empty()) return;
+  if (!files_named(*config_) && !nothing().empty()) return;
   auto machine = host_machine(*config_, net_);
   if (machine.ok()) {
     here_ = *machine;
     mine->machine = here_->digest;
-  } else if (files_named()) {
+  } else if (files_named(*config_)) {
     const Setting &file = config_->setting("topology.file");
     mine->machine_error = file.text.empty() ? "" : fmt::format("{}: ", file.origin);
     mine->machine_error += machine.status().error().line();
@@ -194,16 +200,12 @@ Result<ClusterInput> ChannelSearch::gather(std::span<const RankFacts> facts, con
 
 Result<ChannelPlan> ChannelSearch::search(std::span<const RankFacts> facts, const Topology &topology, Deadline deadline) {
   ChannelPlan plan;
-  if (const std::string why = nothing_to_choose(); !why.empty()) {
+  if (const std::string why = nothing(); !why.empty()) {
     plan.why.push_back(why);
     return plan;
   }
   TUTTI_ASSIGN(input, gather(facts, topology, deadline));
-  TUTTI_ASSIGN(cluster, make_cluster(input, cluster_rules(*config_)));
-  if (const std::string path = expand_path(*config_, "topology.graph_file"); !path.empty()) {
-    TUTTI_ASSIGN(graphs, read_graphs(path));
-    TUTTI_TRY(take_graphs(graphs, path, input, &cluster));
-  }
+  TUTTI_ASSIGN(cluster, search_cluster(*config_, input));
   if (const std::string path = expand_path(*config_, "topology.graph_dump_file"); !path.empty())
     TUTTI_TRY(write_graphs(path, input, cluster));
   plan.why = cluster.why;
@@ -220,7 +222,7 @@ Result<Bytes> ChannelSearch::run(std::span<const RankFacts> facts, const Topolog
     return ChannelPlan::encode_refusal(plan.status());
   }
   const uint64_t mine = facts[static_cast<size_t>(me)].machine;
-  if (mine == 0 || !nothing_to_choose().empty()) return Bytes();
+  if (mine == 0 || !nothing().empty()) return Bytes();
   for (int r = 0; r < me; r++)
     if (facts[static_cast<size_t>(r)].machine == mine) return Bytes();
   TUTTI_TRY(bootstrap_.send(0, kMachineTag, here_->encoded));

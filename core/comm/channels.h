@@ -32,8 +32,7 @@ public:
   Result<Bytes> run(std::span<const RankFacts> facts, const Topology &topology, Deadline deadline);
 
 private:
-  bool files_named() const;
-  std::string nothing_to_choose() const; // why; "" = there is
+  std::string nothing() const;
   Result<ClusterInput> gather(std::span<const RankFacts> facts, const Topology &topology, Deadline deadline);
   Result<ChannelPlan> search(std::span<const RankFacts> facts, const Topology &topology, Deadline deadline);
 
@@ -43,6 +42,11 @@ private:
   std::shared_ptr<const HostMachine> here_; // null where this rank described nothing
 };
 
+bool files_named(const Config &config); // of the topology
+// Why a job has no channels to choose; "" = it has.
+std::string nothing_to_choose(const Config &config, int nranks, bool one_host);
+// What the settings make of these hosts, topology.graph_file included.
+Result<Cluster> search_cluster(const Config &config, const ClusterInput &input);
 // The ways of this rank's links over the network.
 NetRoutes net_routes(const Cluster &cluster, const Topology &topology, int rank);
 // "ring order: 0 1 2 3 -> 0 2 1 3"; "" where the search keeps the standard order.

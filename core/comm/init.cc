@@ -153,6 +153,10 @@ Status Communicator::take_channels(std::span<const std::byte> told) {
   }
   channels_ = std::move(*plan);
   if (!channels_->cluster) return {};
+  if (channels_->cluster->new_rank.size() != static_cast<size_t>(nranks_) ||
+      channels_->cluster->hosts.size() != topology_.node_count)
+    return tutti::fail(Code::internal, "rank 0 told channels of {} ranks on {} hosts", channels_->cluster->new_rank.size(),
+                       channels_->cluster->hosts.size());
   core_->engine->set_routes(net_routes(*channels_->cluster, topology_, rank_));
   // Orders of summands may depend on no machine then; the ways over NICs may.
   if (determinism_of(*options_.config) == Determinism::off) topology_.cluster = channels_->cluster;

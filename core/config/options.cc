@@ -161,14 +161,14 @@ const std::vector<Option> &table() {
              "%p the process, %r the rank, %c the communicator; %c and %r are added where they lack (empty = nowhere)",
      .env = "TUTTI_COMM_MAP_FILE", .scope = Scope::communicator},
 
-    // ---- topology: read by `tutti topo`; communicators follow later
-    {.key = "topology.file", .help = "XML file that describes this host (`tutti topo` only, so far; empty = found out)",
+    // ---- topology
+    {.key = "topology.file", .help = "XML file that describes this host, completed by what is found (empty = found out)",
      .env = "TUTTI_TOPO_FILE", .aliases = {"NCCL_TOPO_FILE"}},
-    {.key = "topology.dump_file", .help = "where the host's description is written, completed (`tutti topo` only, so far)",
+    {.key = "topology.dump_file", .help = "where the lowest rank of each host writes its description, completed; %h is the host and %p the process",
      .env = "TUTTI_TOPO_DUMP_FILE", .aliases = {"NCCL_TOPO_DUMP_FILE"}},
-    {.key = "topology.graph_file", .help = "graph file with rings and chains to use instead of a search (`tutti topo` only, so far)",
+    {.key = "topology.graph_file", .help = "graph file, read by rank 0, with rings and chains to use on every host instead of a search",
      .env = "TUTTI_GRAPH_FILE", .aliases = {"NCCL_GRAPH_FILE"}},
-    {.key = "topology.graph_dump_file", .help = "where the rings and chains found are written (`tutti topo` only, so far)",
+    {.key = "topology.graph_dump_file", .help = "where rank 0 writes the rings and chains of its host; %h is the host and %p the process",
      .env = "TUTTI_GRAPH_DUMP_FILE", .aliases = {"NCCL_GRAPH_DUMP_FILE"}},
 
     {.key = "topology.p2p_level", .default_value = "SYS",

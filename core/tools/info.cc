@@ -5,6 +5,7 @@
 #include "plugin/registry.h"
 #include "tools/cli.h"
 #include "tools/help.h"
+#include "tools/info_channels.h"
 #include "tutti/tutti.h"
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -223,7 +224,13 @@ int print_all(const Config &config) {
   }
   print_plugins(*started.value().registry, false);
   print_devices(*started.value().registry);
+  if (const Status s = print_channels(config, *started.value().registry, {}); !s.ok()) {
+    std::fflush(stdout);
+    print_error(s.error().line());
+    return kFailed;
+  }
   fmt::print("more\n  tutti info config, plugins: every setting and every plugin's options; --json for programs\n"
+             "  tutti info channels --ranks N --hosts H: of another job\n"
              "  by symptom: docs/troubleshooting.md; all settings explained: docs/configuration.md\n");
   return kOk;
 }
@@ -238,17 +245,30 @@ int info_main(int argc, char **argv) {
   app.set_help_flag("-h,--help", "Print this help and exit");
   app.formatter(std::make_shared<HelpText>());
   std::string topic;
-  app.add_option("topic", topic, "only this: config (every setting with its value and origin), plugins, devices or host")
-      ->check(CLI::IsMember({"config", "plugins", "devices", "host"}));
+  app.add_option("topic", topic,
+                 "only this: config (every setting with its value and origin), plugins, devices, channels or host")
+      ->check(CLI::IsMember({"config", "plugins", "devices", "channels", "host"}));
   bool json = false;
-  app.add_flag("--json", json, "config and plugins: as JSON");
+  app.add_flag("--json", json, "config, plugins and channels: as JSON");
+  ChannelJob job;
+  app.add_option("--ranks", job.ranks, "channels: of a job of so many ranks, in blocks (0 = one for each core)")
+      ->check(CLI::Range(0, 100'000))
+      ->capture_default_str();
+  app.add_option("--hosts", job.hosts, "channels: on so many hosts like this one")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &e) {
     return e.get_exit_code() == 0 ? app.exit(e) : (app.exit(e), kUsage);
   }
-  if (json && topic != "config" && topic != "plugins") {
-    print_error("--json is for tutti info config and tutti info plugins");
+  job.json = json;
+  if (json && topic != "config" && topic != "plugins" && topic != "channels") {
+    print_error("--json is for tutti info config, tutti info plugins and tutti info channels");
+    return kUsage;
+  }
+  if (topic != "channels" && (job.ranks != 0 || job.hosts != 1)) {
+    print_error("--ranks and --hosts are for tutti info channels");
     return kUsage;
   }
   if (topic == "host") return print_host(), kOk;
@@ -269,6 +289,11 @@ int info_main(int argc, char **argv) {
   if (!started.ok()) {
     print_error(started.status().error().line());
     return kFailed;
+  }
+  if (topic == "channels") {
+    const Status s = print_channels(**config, *started.value().registry, job);
+    if (!s.ok()) print_error(s.error().line());
+    return s.ok() ? kOk : kFailed;
   }
   if (topic == "plugins" && json)
     fmt::print("{}\n", plugins_json(*started.value().registry).dump(2));

@@ -40,7 +40,7 @@ public:
     for (uint32_t i = count(kMostChannels, 8); i > 0; i--)
       if (!channel()) return wrong("channels");
     for (uint32_t i = count(1024, 2); i > 0; i--) out_.why.push_back(in_.text());
-    if (!in_.done() || out_.channels.empty()) return wrong("length");
+    if (!fine_ || !in_.done() || out_.channels.empty()) return wrong("length");
     fill_children(&out_);
     return std::move(out_);
   }

@@ -653,6 +653,23 @@ class Info(Tools):
         self.assertEqual(threads, {"value": "2", "origin": "NCCL_SOCKET_NTHREADS"})
         self.assertEqual(run(TUTTI, "info", "host", "--json").returncode, 64)
 
+    def test_channels_of_a_job_are_told_with_the_reason(self):
+        out = self.good(run(TUTTI, "info", "channels", "--ranks", "2")).stdout
+        self.assertIn("channels of a job of 2 ranks on 1 host like this", out)
+        self.assertIn("two ranks of one host have one order", out)
+        self.assertIn("proposed: 1, as ranks of one host share its memory", out)
+        nodes = os.path.join(os.path.dirname(__file__), "../data/topology/two_nodes.xml")
+        out = self.good(run(TUTTI, "info", "channels", "--ranks", "4", TUTTI_TOPO_FILE=nodes)).stdout
+        self.assertIn("rings: 1 channels x 10 GB/s", out)
+        self.assertRegex(out, r"(?m)^ +0: ring 0 1 2 3$")
+        found = json.loads(self.good(run(TUTTI, "info", "channels", "--ranks", "8", "--json", TUTTI_TOPO_FILE=nodes, TUTTI_MIN_CHANNELS=2)).stdout)
+        self.assertEqual(found["channels"], {"least": 2, "proposed": 2, "most": 64, "most_measured": 64})
+        self.assertEqual(len(found["searched"]["channels"]), 2)
+        r = run(TUTTI, "info", "channels", "--ranks", "2", "--hosts", "3")
+        self.assertEqual(r.returncode, 2)
+        self.assertIn("2 ranks are too few for 3 hosts", r.stderr)
+        self.assertEqual(run(TUTTI, "info", "--ranks", "2").returncode, 64)
+
     def test_nothing_is_wider_than_130_columns(self):
         for words in (["info"], ["info", "plugins"], ["info", "config"], ["perf", "--help"], ["run", "--help"], ["--help"], ["topo", "--help"],
                       ["plan", "--help"], ["plan", "check", "--help"], ["plan", "show", "--help"], ["plan", "simulate", "--help"],
