@@ -24,6 +24,13 @@ std::string host_name(const Comm &c, int rank) {
   return at == c.ranks.end() ? "" : at->second.host;
 }
 
+// The first `most` bytes, or fewer: no character is cut in two.
+std::string cut(const std::string &text, size_t most) {
+  size_t end = std::min(most, text.size());
+  while (end > 0 && end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) end--;
+  return text.substr(0, end);
+}
+
 class HeatMap {
 public:
   HeatMap(const Comm &c, double top)
@@ -63,20 +70,15 @@ private:
   void cell(int from, int to, const Counts &c) {
     const double part = most_ > 0 ? static_cast<double>(c.bytes) / most_ : 0;
     const double edge = cell_ >= 8 ? 0.5 : 0;
-    out_ +=
-        fmt::format("<g><title>rank {} to rank {}: {} bytes in {} messages</title>{}</g>\n", from, to, c.bytes, c.messages,
-                    without_newline(svg::rect(x(to) + edge, y(from) + edge, cell_ - 2 * edge, cell_ - 2 * edge, shade(part))));
+    std::string square = svg::rect(x(to) + edge, y(from) + edge, cell_ - 2 * edge, cell_ - 2 * edge, shade(part));
+    square.resize(square.rfind("/>")); // it gets a title
+    out_ += fmt::format("{}><title>{} to {}: {} bytes, {} messages</title></rect>\n", square, from, to, c.bytes, c.messages);
     if (cell_ >= 30)
       out_ += svg::text(x(to) + cell_ / 2, y(from) + cell_ / 2 + 4,
                         fmt::format("font-size=\"{}\" text-anchor=\"middle\" fill=\"{}\"", cell_ >= 44 ? 12 : 10,
                                     part > 0.5 ? "white" : "#222"),
                         bytes_text(static_cast<double>(c.bytes)));
   }
-  static std::string without_newline(std::string s) {
-    s.pop_back();
-    return s;
-  }
-
   void labels() {
     const int every = cell_ >= 14 ? 1 : cell_ >= 8 ? 4 : cell_ >= 4 ? 8 : 16;
     for (int i = 0; i < c_.nranks; i += every) {
@@ -99,10 +101,10 @@ private:
       }
       if (to - from < 12) continue;
       const size_t letters = static_cast<size_t>((to - from) / 6);
-      const std::string name = host.empty() ? "no file" : host;
+      const std::string name = host.empty() ? "?" : host;
       out_ += svg::text(kLeft + (from + to) / 2, top_ - 24, "font-size=\"11\" fill=\"#b36b00\" text-anchor=\"middle\"",
-                        name.substr(0, std::max<size_t>(letters, 1)));
-      out_ += svg::text(16, top_ + (from + to) / 2 + 4, "font-size=\"11\" fill=\"#b36b00\"", name.substr(0, 12));
+                        cut(name, letters));
+      out_ += svg::text(16, top_ + (from + to) / 2 + 4, "font-size=\"11\" fill=\"#b36b00\"", cut(name, 14));
     }
   }
   // Bars beside rows and below columns, as long as the largest of both allows.
