@@ -175,7 +175,7 @@ void Root::check_in(const CheckIn &in, Sink sink) {
     run.first.root = in.root;
     run.first.first_root = in.first_root;
     run.range = ranks_of_root(in.nranks, in.nroots, in.root);
-    raise_fd_limit(run.range.size() + in.nroots);
+    raise_fd_limit(run.range.size() + in.nroots - 1);
   }
   heed_deadline(run, in);
   Entry &entry = run.entries[in.rank];

@@ -97,7 +97,7 @@ public:
   ~Communicator();
 
   // ---- life (init.cc, life.cc). Each blocks; background() runs one on a thread of its own.
-  Status init(const tuttiUniqueId &id);
+  Status init(std::span<const tuttiUniqueId> ids);
   // `parent` is the core of the communicator that is split; without a color this one stays empty.
   Status init_split(const std::shared_ptr<Core> &parent, int color, int key);
   Status finalize();

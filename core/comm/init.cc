@@ -76,9 +76,9 @@ Communicator::~Communicator() {
   close();
 }
 
-Status Communicator::init(const tuttiUniqueId &id) {
+Status Communicator::init(std::span<const tuttiUniqueId> ids) {
   const log::ScopedRank scope(rank_);
-  TUTTI_ASSIGN(bootstrap, Bootstrap::join(id, nranks_, rank_, options_.config,
+  TUTTI_ASSIGN(bootstrap, Bootstrap::join(ids, nranks_, rank_, options_.config,
                                           Deadline::in(options_.config->duration("core.init_timeout")), &join_stop_));
   adopt(std::move(bootstrap));
   if (aborted_.load()) fail(last_error()); // too late to stop the join, too early to find its result

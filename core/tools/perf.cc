@@ -49,13 +49,17 @@ private:
   std::thread thread_;
 };
 
-tuttiUniqueId agree_on_id(const Processes &p) {
-  tuttiUniqueId id{};
-  if (p.rank == 0) require(tuttiGetUniqueId(&id), nullptr, "starting the root");
-  if (p.count == 1) return id;
-  require(tuttiBcast(&id, sizeof id, tuttiUint8, 0, p.comm, nullptr), p.comm, "handing out the id");
-  require(tuttiCommSynchronize(p.comm), p.comm, "handing out the id");
-  return id;
+// --roots of them, made by all processes in turn.
+std::vector<tuttiUniqueId> agree_on_ids(const Processes &p, int roots) {
+  const auto each = static_cast<size_t>((roots + p.count - 1) / p.count), processes = static_cast<size_t>(p.count);
+  std::vector<tuttiUniqueId> mine(each), all(each * processes), out;
+  for (tuttiUniqueId &id : mine) require(tuttiGetUniqueId(&id), nullptr, "starting a root");
+  if (p.count == 1) return mine;
+  const size_t bytes = each * sizeof(tuttiUniqueId);
+  require(tuttiAllGather(mine.data(), all.data(), bytes, tuttiUint8, p.comm, nullptr), p.comm, "handing out the ids");
+  require(tuttiCommSynchronize(p.comm), p.comm, "handing out the ids");
+  for (size_t i = 0; i < static_cast<size_t>(roots); i++) out.push_back(all[i % processes * each + i / processes]);
+  return out;
 }
 
 class Ranks {
@@ -65,10 +69,12 @@ public:
         codes_(static_cast<size_t>(args.threads)), watchdog_(args.timeout, comms_) {}
 
   int run() {
-    if (args_.threads == 1 && processes_.comm)
+    if (args_.roots > total_)
+      throw Failure{fmt::format("--roots {}: only {} ranks; each root needs one", args_.roots, total_), true};
+    if (args_.threads == 1 && args_.roots == 1 && processes_.comm)
       comms_[0] = processes_.comm;
     else {
-      id_ = agree_on_id(processes_);
+      ids_ = agree_on_ids(processes_, args_.roots);
       if (!args_.parallel_init) init_in_group();
     }
     std::vector<std::thread> threads;
@@ -91,11 +97,14 @@ private:
       if (c == kFailed) return true;
     return false;
   }
+  tuttiResult_t make(int thread) {
+    return tuttiCommInitRankScalable(&comms_[static_cast<size_t>(thread)], total_, rank_of(thread),
+                                     static_cast<int>(ids_.size()), ids_.data(), nullptr);
+  }
   void init_in_group() {
     require(tuttiGroupStart(), nullptr, "opening a group");
     tuttiResult_t first = tuttiSuccess;
-    for (int t = 0; t < args_.threads && first == tuttiSuccess; t++)
-      first = tuttiCommInitRank(&comms_[static_cast<size_t>(t)], total_, id_, rank_of(t));
+    for (int t = 0; t < args_.threads && first == tuttiSuccess; t++) first = make(t);
     const tuttiResult_t end = tuttiGroupEnd();
     require(first != tuttiSuccess ? first : end, nullptr, "making communicators");
   }
@@ -104,7 +113,7 @@ private:
     std::atomic<int64_t> unwatched{0};
     std::unique_ptr<Rank> rank; // outlives the abort below: its operations may still be pending
     try {
-      if (!comms_[i]) require(tuttiCommInitRank(&comms_[i], total_, id_, rank_of(thread)), nullptr, "making a communicator");
+      if (!comms_[i]) require(make(thread), nullptr, "making a communicator");
       rank = std::make_unique<Rank>(args_, processes_.rank, processes_.count, rank_of(thread), total_, comms_[i]);
       codes_[i] = rank->run(thread == 0 ? watchdog_.row_started : unwatched);
       rank.reset();
@@ -123,7 +132,7 @@ private:
   const int total_;
   std::vector<tuttiComm_t> comms_;
   std::vector<int> codes_;
-  tuttiUniqueId id_{};
+  std::vector<tuttiUniqueId> ids_;
   Watchdog watchdog_;
 };
 

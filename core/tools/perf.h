@@ -13,7 +13,7 @@ constexpr int kPremul = tuttiNumOps; // "mulsum"
 
 struct Args {
   std::string op;
-  int ranks = 0, threads = 1, gpus = 1;
+  int ranks = 0, threads = 1, gpus = 1, roots = 1;
   uint64_t min_bytes = 32u << 20, max_bytes = 32u << 20, step_bytes = 1u << 20;
   uint64_t factor = 0; // 0 = additive steps
   int iters = 20, warmup = 1, agg = 1, cycles = 1;

@@ -79,6 +79,9 @@ struct GpuOnly {
 void add_options(CLI::App &app, Args &a, Texts &t, GpuOnly &g) {
   const auto flag01 = CLI::Range(0, 1);
   app.add_option("--ranks", a.ranks, "Start this many processes on this host (built-in launch)")->check(CLI::Range(1, 4096));
+  app.add_option("--roots", a.roots, "Roots at which the ranks meet: each serves a share of them")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
   app.add_option("-t,--nthreads", a.threads, "Ranks per process, each a thread")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

@@ -142,10 +142,15 @@ TUTTI_API tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id);
 TUTTI_API tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank);
 TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank,
                                                 const tuttiConfig_t *config);
+/* The same through nids roots, the ids of nids calls of tuttiGetUniqueId (best in different processes), the same in the same
+ * order on all ranks, nids <= nranks: each root serves a contiguous, equal share of the ranks. For jobs of thousands of ranks.
+ */
+TUTTI_API tuttiResult_t tuttiCommInitRankScalable(tuttiComm_t *comm, int nranks, int rank, int nids, const tuttiUniqueId *ids,
+                                                  const tuttiConfig_t *config);
 /* All ranks in this process: comms[0 .. nranks-1]; each is then used from a thread of its own, or in groups. */
 TUTTI_API tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *devices);
-/* Rank, size and rendezvous from the environment of `tutti run`, of mpirun, or TUTTI_RANK, TUTTI_NRANKS and TUTTI_COMM_ID
- * (host:port, [v6]:port, or file:PATH). config may be NULL. */
+/* Rank, size and rendezvous from the environment of `tutti run`, mpirun, mpiexec, srun or torchrun, or TUTTI_RANK, TUTTI_NRANKS
+ * and TUTTI_COMM_ID (host:port, [v6]:port, or file:PATH); see docs/launching.md. config may be NULL. */
 TUTTI_API tuttiResult_t tuttiCommInitFromEnv(tuttiComm_t *comm, const tuttiConfig_t *config);
 #define TUTTI_SPLIT_NOCOLOR (-1)
 /* Ranks with the same color form a new communicator, ordered by key, then by old rank. NOCOLOR: *newcomm = NULL. Collective;

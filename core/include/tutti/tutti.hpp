@@ -246,6 +246,10 @@ public:
   Comm(int nranks, const tuttiUniqueId &id, int rank, const tuttiConfig_t &config) {
     check(tuttiCommInitRankConfig(&comm_, nranks, id, rank, &config));
   }
+  // Through several roots: see tuttiCommInitRankScalable.
+  Comm(int nranks, const std::vector<tuttiUniqueId> &ids, int rank, const tuttiConfig_t *config = nullptr) {
+    check(tuttiCommInitRankScalable(&comm_, nranks, rank, static_cast<int>(ids.size()), ids.data(), config));
+  }
   static Comm from_env(const tuttiConfig_t *config = nullptr) {
     tuttiComm_t c = nullptr;
     check(tuttiCommInitFromEnv(&c, config));
