@@ -30,18 +30,6 @@ std::string slots_text(uint32_t depth, uint64_t slot) {
   return fmt::format("{} x {}", depth, size_text(slot));
 }
 
-// "table tuned.toml:12", "model", "environment: \"ring\" (TUTTI_ALGO)".
-std::string who_text(const Explanation &e) {
-  const ExplainedWay *way = e.chosen();
-  if (e.decided_by.empty()) return e.why; // a library that does not tell
-  std::string out = e.decided_by;
-  if (!e.decided_how.empty())
-    out += ": " + e.decided_how;
-  else if (way && !way->note.empty())
-    out += " " + way->note;
-  return out;
-}
-
 void print_ways(const Explanation &e) {
   size_t width = 12;
   for (const auto &w : e.ways) width = std::max(width, w.algo.size() + 1 + w.proto.size());
@@ -87,8 +75,7 @@ void print_text(const Explanation &e) {
     fmt::print("size class: over {} up to {} bytes\n", uint64_t{1} << (*e.bucket - 1), uint64_t{1} << *e.bucket);
   fmt::print("choice: {}/{}, {} channel{}, slots {}{}\n", e.algo, e.proto, e.channels, e.channels == 1 ? "" : "s",
              slots_text(e.depth, e.slot_bytes), e.nontemporal ? ", stores past the caches" : "");
-  fmt::print("decided by {}\n", who_text(e));
-  if (!e.decided_by.empty() && !e.why.empty()) fmt::print("asked: {}\n", e.why);
+  fmt::print("decided by {}\nasked: {}\n", decided_text(e), e.why);
   if (e.ways.empty()) return;
   print_ways(e);
   print_refused(e);

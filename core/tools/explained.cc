@@ -46,6 +46,13 @@ const ExplainedWay *Explanation::chosen() const {
   return hit == ways.end() ? nullptr : &*hit;
 }
 
+std::string decided_text(const Explanation &e) {
+  const ExplainedWay *way = e.chosen();
+  std::string out = e.decided_by.empty() ? "-" : e.decided_by;
+  if (!e.decided_how.empty()) return out + ": " + e.decided_how;
+  return way && !way->note.empty() ? out + ": " + way->note : out;
+}
+
 Result<std::string> ask_explanation(tuttiComm_t comm, const std::string &coll, size_t count, tuttiDataType_t type) {
   tuttiResult_t r = tuttiSuccess;
   for (size_t room = kFirstRoom; room <= kMostRoom; room *= 8) {

@@ -30,6 +30,9 @@ struct Explanation {
   const ExplainedWay *chosen() const;
 };
 
+// "model", "tuner: table tuned.toml:12", "environment: ...": who decided, and how.
+std::string decided_text(const Explanation &e);
+
 // What comm says of count elements; coll as in the perf tests.
 Result<std::string> ask_explanation(tuttiComm_t comm, const std::string &coll, size_t count, tuttiDataType_t type);
 Result<Explanation> read_explanation(const std::string &json);

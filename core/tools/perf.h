@@ -119,7 +119,9 @@ struct Explained {
   std::string algo = "-", proto = "-", transport = "-";
   std::string link; // slowest kind
   int64_t channels = 0, slot = 0, depth = 0;
-  std::string determinism; // what coll.deterministic excludes and why; "" = it is off
+  std::string decided;                      // by whom: "tuner table tuned.toml:12"
+  double predicted_us = 0, measured_us = 0; // by the model, and where the table has it; 0 = not known
+  std::string determinism;                  // what coll.deterministic excludes and why; "" = it is off
 };
 struct Row {
   uint64_t asked = 0, bytes = 0, count = 0; // asked: before it was cut to whole parts

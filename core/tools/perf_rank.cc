@@ -1,6 +1,7 @@
 #include "tools/perf_rank.h"
 #include "tools/cli.h"
 #include "tools/data.h"
+#include "tools/explained.h"
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -372,11 +373,14 @@ Timing Rank::measure(const Shape &shape, tuttiDataType_t type, int op, int root,
 
 Explained Rank::explain(const Row &row, const Shape &shape) {
   Explained e;
-  std::vector<char> text(1 << 20); // it has a line per peer
-  const char *name = args_.op == "hypercube" ? "sendrecv" : args_.op.c_str();
-  if (tuttiCommExplain(comm_, name, shape.param, row.type, text.data(), text.size()) != tuttiSuccess) return e;
-  const auto j = nlohmann::json::parse(text.data(), nullptr, false);
-  if (!j.is_object()) return e;
+  const auto text = ask_explanation(comm_, args_.op == "hypercube" ? "sendrecv" : args_.op, shape.param, row.type);
+  if (!text.ok()) return e;
+  const auto j = nlohmann::json::parse(*text, nullptr, false);
+  const auto explanation = read_explanation(*text);
+  if (!j.is_object() || !explanation.ok()) return e;
+  e.decided = decided_text(*explanation);
+  if (const ExplainedWay *way = explanation->chosen())
+    e.predicted_us = way->predicted_us.value_or(0), e.measured_us = way->measured_us.value_or(0);
   e.algo = text_of(j, {"algo"});
   e.proto = text_of(j, {"proto"});
   e.transport = text_of(j, {"transports"});

@@ -21,7 +21,7 @@ constexpr const char *kTuned[] = {"all_reduce", "all_gather", "reduce_scatter", 
                                   "alltoall",   "gather",     "scatter",        "barrier"};
 
 struct Texts {
-  std::string min = "8", max = "16M";
+  std::string min = "16", max = "16M";
 };
 
 void add_options(CLI::App &app, Args &a, Texts &t) {

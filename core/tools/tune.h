@@ -12,8 +12,8 @@ struct Args {
   std::vector<std::string> names; // of operations; empty = all that are tuned
   std::vector<const perf::Operation *> ops;
   int ranks = 0;
-  uint64_t min_bytes = 8, max_bytes = 16 << 20, factor = 8;
-  double seconds = 90, within = 3; // within: per cent
+  uint64_t min_bytes = 16, max_bytes = 16 << 20, factor = 4;
+  double seconds = 120, within = 3; // within: per cent
   std::string out = "tuned.toml", judge, json;
   bool force = false;
   int shared = 0; // -R: buffers from tuttiMemAlloc

@@ -21,8 +21,8 @@ std::vector<size_t> Race::order() const {
 }
 
 bool Race::hopeless(const Ratio &r) const {
-  return (r.rounds >= 2 && r.low > Rules::hopeless) || (r.rounds >= 3 && r.low > Rules::clear) ||
-         (r.rounds >= rules_.least && r.low > 1);
+  if (r.rounds == 0) return false;
+  return r.low > Rules::beyond[std::min(r.rounds, std::size(Rules::beyond)) - 1] || (r.rounds >= rules_.least && r.low > 1);
 }
 
 void Race::add_round(std::span<const double> seconds) {

@@ -17,9 +17,9 @@ struct Ratio {
 class Race {
 public:
   struct Rules {
-    double within = 0.03;        // decided when nobody left can be better than the best by more than this
-    size_t least = 5, most = 40; // rounds
-    static constexpr double hopeless = 2, clear = 1.15; // all ratios beyond: dropped after 2 and after 3 rounds
+    double within = 0.03;                            // decided when nobody left can be better than the best by more than this
+    size_t least = 5, most = 40;                     // rounds
+    static constexpr double beyond[] = {4, 2, 1.15}; // all ratios over that: dropped after 1, 2 and 3 rounds
   };
   explicit Race(size_t contenders) : Race(contenders, Rules()) {}
   Race(size_t contenders, Rules rules) : rules_(rules), runners_(contenders) {}

@@ -18,6 +18,8 @@ constexpr double kFirstPart = 0.45; // of a point's time: all ways as the core p
 constexpr double kSecondPart = 0.9; // ... and up to here other forms of the best, when a third heat follows that judges
 constexpr size_t kRivals = 3;       // of a choice that is judged
 constexpr uint32_t kMostChannels = 64;
+constexpr uint64_t kLong = 64 << 10; // bytes from which ways are passed by that were far behind at the size before
+constexpr double kFarBehind = 3;     // times the best
 
 std::atomic<bool> interrupted{false};
 
@@ -106,6 +108,22 @@ std::vector<Way> Rank::ask_ways(tuttiComm_t comm, const Job &job, const Trial &t
   return *ways;
 }
 
+// Long operations cost time: what was far behind at the size before is passed by. All ranks know the same points.
+void Rank::drop_slow_before(const Job &job, std::vector<Way> &ways) const {
+  const Point *before = nullptr;
+  for (const Point &p : points_)
+    if (p.op == job.op->name && !p.ranking.empty()) before = &p;
+  if (!before || job.bytes <= kLong) return;
+  const auto slow = [&](const Way &w) {
+    return std::any_of(before->ranking.begin(), before->ranking.end(),
+                       [&](const TimedWay &t) { return t.way.kin(w) && t.us > kFarBehind * before->ranking[0].us; });
+  };
+  const auto known = [&](const Way &w) {
+    return std::any_of(before->ranking.begin(), before->ranking.end(), [&](const TimedWay &t) { return t.way.kin(w); });
+  };
+  std::erase_if(ways, [&](const Way &w) { return slow(w) || !known(w); });
+}
+
 void Rank::measure(const Job &job, size_t done, size_t left) {
   const double begin = now(), share = std::max(0.0, args_.seconds - begin) / static_cast<double>(left);
   if (stop_) return;
@@ -118,6 +136,7 @@ void Rank::measure(const Job &job, size_t done, size_t left) {
   ways.erase(ways.begin(), ways.begin() + 2);
   const auto measured_before = [&](const Point &p) { return p.op == job.op->name && p.bytes == edge_; };
   if (std::any_of(points_.begin(), points_.end(), measured_before)) return; // another size of the same class
+  drop_slow_before(job, ways);
   Race::Rules rules;
   rules.within = args_.within / 100;
   const Heat first = run_heat(trial, comms, std::move(ways), {}, begin + share * kFirstPart, rules);
@@ -130,7 +149,8 @@ void Rank::measure(const Job &job, size_t done, size_t left) {
   }
   add_new(forms, table);
   const Heat second = run_heat(trial, comms, std::move(forms), {}, begin + share * (judging ? kSecondPart : 1), rules);
-  if (!judging) return add_point(job, first, second);
+  add_point(job, first, second);
+  if (!judging) return;
   std::vector<Way> last = {table};
   add_new(last, model);
   const std::vector<size_t> best = second.race.ranking();
@@ -155,16 +175,20 @@ void Rank::add_point(const Job &job, const Heat &first, const Heat &second) {
       scale = second.race.seconds(*again) / first.race.seconds(before[0]);
   for (size_t i : before) offer(first.ways[i], first.race.seconds(i) * scale);
   std::stable_sort(p.ranking.begin(), p.ranking.end(), [](const TimedWay &a, const TimedWay &b) { return a.us < b.us; });
-  if (progress_ && !p.ranking.empty()) {
+  if (progress_ && args_.judge.empty()) show_point(job, p);
+  points_.push_back(std::move(p));
+}
+
+void Rank::show_point(const Job &job, const Point &p) {
+  if (!p.ranking.empty()) {
     const TimedWay &best = p.ranking[0];
     const std::string next = p.ranking.size() < 2 ? ""
                                                   : fmt::format("; next {} {:+.0f} %", way_name(p.ranking[1].way),
                                                                 (p.ranking[1].us / best.us - 1) * 100);
     progress_->line(fmt::format("{:<22} {:>10.2f} us  {}{}", label(job), best.us, way_text(best.way), next));
-  } else if (progress_) {
+  } else {
     progress_->line(fmt::format("{:<22} no way could be measured", label(job)));
   }
-  points_.push_back(std::move(p));
 }
 
 void Rank::add_judged(const Job &job, const Heat &last, const Way &table, const Way &model) {
@@ -176,7 +200,6 @@ void Rank::add_judged(const Job &job, const Heat &last, const Way &table, const 
     return {way, last.race.seconds(*i) * 1e6, last.race.ratio(*i, best)};
   };
   judged_.push_back({job.op->name, edge_, {last.ways[best], last.race.seconds(best) * 1e6}, verdict(table), verdict(model)});
-  points_.push_back({job.op->name, edge_, {}}); // the class has been measured
   if (progress_) progress_->line(judged_line(judged_.back()));
 }
 

@@ -43,11 +43,13 @@ private:
   double now(); // seconds since the start, rank 0's
   // ---- a point
   void measure(const Job &job, size_t done, size_t left);
+  void drop_slow_before(const Job &job, std::vector<Way> &ways) const;
   std::vector<Way> ask_ways(tuttiComm_t comm, const Job &job, const Trial &trial); // incumbent, model's choice, then all ways
   Heat run_heat(Trial &trial, MeasuredComms &comms, std::vector<Way> ways, std::span<const Way> kept, double until,
                 Race::Rules rules);
   std::vector<double> check_all(Trial &trial, MeasuredComms &comms, const std::vector<Way> &ways);
   void add_point(const Job &job, const Heat &first, const Heat &second);
+  void show_point(const Job &job, const Point &p);
   void add_judged(const Job &job, const Heat &last, const Way &table, const Way &model);
   // ---- the end
   void note_layout(const Explanation &e);

@@ -46,7 +46,7 @@ nlohmann::ordered_json verdict_json(const Verdict &v) {
 } // namespace
 
 Progress::Progress(int fd, size_t points, double seconds) : fd_(-1), points_(points), seconds_(seconds) {
-  for (int f : {STDOUT_FILENO, STDERR_FILENO, fd})
+  for (int f : {STDERR_FILENO, fd}) // stdout may be a terminal of mpirun's, which ends in a file
     if (fd_ < 0 && f >= 0 && isatty(f)) fd_ = f;
 }
 

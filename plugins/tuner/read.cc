@@ -11,7 +11,6 @@ namespace tuner {
 namespace {
 
 using tutti::plugin::fail;
-using tutti::plugin::fail_errno;
 
 constexpr size_t kMostBytes = 4 << 20;
 
@@ -44,13 +43,15 @@ std::string read_file(const std::string &path, const std::string &origin) {
   };
   errno = 0;
   const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rbe"));
-  if (!file) fail_errno(errno, who, " cannot be read; name an existing table, built-in or none");
+  // INVALID: a table that was asked for and cannot be had ends the job, rather than that others decide unnoticed.
+  const auto reason = [] { return std::generic_category().message(errno); };
+  if (!file) fail(TUTTI_ERR_INVALID, who, " cannot be read: ", reason(), "; name an existing table, built-in or none");
   struct stat facts {};
   if (fstat(fileno(file.get()), &facts) != 0 || !S_ISREG(facts.st_mode))
     fail(TUTTI_ERR_INVALID, who, " is no regular file; name an existing table, built-in or none");
   std::string out(kMostBytes + 1, '\0');
   out.resize(std::fread(out.data(), 1, out.size(), file.get()));
-  if (std::ferror(file.get())) fail_errno(errno, who, " cannot be read");
+  if (std::ferror(file.get())) fail(TUTTI_ERR_INVALID, who, " cannot be read: ", reason());
   if (out.size() > kMostBytes)
     fail(TUTTI_ERR_INVALID, who, " is longer than 4 MiB: no table of this tuner's is; name another file");
   return out;

@@ -673,7 +673,7 @@ class Info(Tools):
     def test_nothing_is_wider_than_130_columns(self):
         for words in (["info"], ["info", "plugins"], ["info", "config"], ["perf", "--help"], ["run", "--help"], ["--help"], ["topo", "--help"],
                       ["plan", "--help"], ["plan", "check", "--help"], ["plan", "show", "--help"], ["plan", "simulate", "--help"],
-                      ["plan", "volume", "--help"], ["plan", "volume"], ["plan", "simulate"], ["plan", "check", "--coll", "all", "--ranks", "2..4", "--in-place", "both"]):
+                      ["tune", "--help"], ["explain", "--help"], ["plan", "volume", "--help"], ["plan", "volume"], ["plan", "simulate"], ["plan", "check", "--coll", "all", "--ranks", "2..4", "--in-place", "both"]):
             wide = [line for line in self.good(run(TUTTI, *words)).stdout.splitlines() if len(line) > 130 and "/" not in line]
             self.assertEqual(wide, [], words)
 
@@ -697,7 +697,7 @@ class Info(Tools):
     def test_version_and_help(self):
         self.assertRegex(self.good(run(TUTTI, "version")).stdout, r"^tutti \d+\.\d+\.\d+ \(library \d+\.\d+\.\d+\)\n$")
         out = self.good(run(TUTTI, "--help")).stdout
-        for command in ("run", "perf", "info", "plan", "check-plugin", "version"):
+        for command in ("run", "perf", "tune", "explain", "info", "plan", "check-plugin", "version"):
             self.assertIn(command, out)
             self.good(run(TUTTI, command, "--help"))
         self.assertEqual(run(TUTTI).returncode, 64)
@@ -838,6 +838,120 @@ class Info(Tools):
             self.assertRegex(dot, r"^digraph \w+ \{\n(?:  .*;\n)+\}\n$")
 
 
+class Tune(Tools):
+    DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../data/tuner")
+
+    def tune(self, folder, *words, **env):
+        return run(TUTTI, "tune", *words, cwd=folder, **env)
+
+    def explanation(self, op, size, ranks=3, **env):
+        return json.loads(self.good(run(TUTTI, "explain", op, size, "--ranks", ranks, "--json", **env)).stdout)
+
+    def test_a_table_is_measured_and_then_decides(self):
+        with tempfile.TemporaryDirectory() as folder:
+            r = self.good(self.tune(folder, "all_reduce", "barrier", "--ranks", 3, "-b", 64, "-e", "4K", "-f", 64, "-s", 2))
+            self.assertRegex(r.stdout, r"(?m)^all_reduce 4K +[\d.]+ us  \w+/\w+, \d+ channels?, slots ")
+            path = os.path.join(folder, "tuned.toml")
+            text = read(path)
+            self.assertEqual(os.listdir(folder), ["tuned.toml"])
+            for part in ('written_by = "tutti tune"', "ranks = 3", 'links = "shm"', 'coll = "barrier"', "time_us = ["):
+                self.assertIn(part, text)
+            e = self.explanation("all_reduce", "4K", TUTTI_PLUGIN_TUNER_FILE=path)
+            way = next(w for w in e["ways"] if w.get("chosen"))
+            self.assertRegex(way["note"], re.escape(path) + r":\d+$")
+            self.assertGreater(way["measured_us"], 0)
+            other = self.explanation("all_reduce", "4K", ranks=2, TUTTI_PLUGIN_TUNER_FILE=path)  # the table knows three ranks
+            self.assertFalse([w for w in other["ways"] if "note" in w])
+            self.good(self.tune(folder, "barrier", "--ranks", 2, "-s", 1))  # its own file is written again
+            self.assertIn("ranks = 2", read(path))
+
+    def test_a_file_of_somebody_else_is_not_overwritten(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "mine.toml")
+            with open(path, "w") as f:
+                f.write("# mine\n")
+            r = self.tune(folder, "barrier", "--ranks", 2, "-s", 1, "-o", path)
+            self.assertEqual(r.returncode, 64, r.all)
+            self.assertIn("was not written by tutti tune", r.stderr)
+            self.assertEqual(read(path), "# mine\n")
+            self.good(self.tune(folder, "barrier", "--ranks", 2, "-s", 1, "-o", path, "--force"))
+            self.assertIn("[[rule]]", read(path))
+
+    def test_a_table_is_judged_by_a_fresh_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            r = self.good(self.tune(folder, "all_reduce", "--ranks", 2, "-b", 64, "-e", "4K", "-f", 64, "-s", 2, "--judge", "built-in",
+                                    "--json", "verdict.json"))
+            self.assertRegex(r.stdout, r"# within 10 % of the best: \d of 2 points \([\d.]+ %\) by the table built-in\n")
+            self.assertIn("by the model alone, without a table", r.stdout)
+            verdict = json.loads(read(os.path.join(folder, "verdict.json")))
+            self.assertEqual([p["bytes"] for p in verdict["points"]], [64, 4096])
+            for p in verdict["points"]:
+                self.assertGreater(p["best"]["time_us"], 0)
+                self.assertEqual(p["table"]["within_10_percent"], p["table"]["ratio"] <= 1.1)
+            self.assertEqual(os.listdir(folder), ["verdict.json"])
+
+    def test_an_interrupt_writes_what_is_known(self):
+        with tempfile.TemporaryDirectory() as folder:
+            words = [TUTTI, "tune", "--ranks", "2", "-s", "80"]
+            job = subprocess.Popen(words, env=clean_env(), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   stdin=subprocess.DEVNULL)
+            while not job.stdout.readline().startswith("all_gather"):
+                pass
+            job.send_signal(signal.SIGINT)
+            out, err = job.communicate(timeout=LIMIT)
+            self.assertEqual(job.returncode, 130, out + err)
+            text = read(os.path.join(folder, "tuned.toml"))
+            self.assertIn("interrupted = true", text)
+            self.assertIn('coll = "all_gather"', text)
+
+    def test_bad_arguments_are_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for words, part in ((["bogus"], "no operation that is tuned"), (["-b", "many"], '-b: "many"'), (["-b", "0"], "-b 0"),
+                                (["-b", "4K", "-e", "1K"], "larger than"), (["-f", "1"], "stepfactor"), (["-s", "0"], "seconds"),
+                                (["--judge", "none.toml"], "there is no such file"), (["--json", "x"], "needs --judge"),
+                                (["-o", "no/such/t.toml"], "cannot write"), (["--ranks", "1"], "ranks"), ([], "one rank has nothing to tune")):
+                r = self.tune(folder, *words)
+                self.assertEqual(r.returncode, 64, r.all)
+                self.assertIn(part, r.stderr)
+            self.assertEqual(os.listdir(folder), [])
+        for words in (["bogus", "1K"], ["all_reduce"], ["all_reduce", "many"], ["hypercube", "1K"], ["all_reduce", "1K"]):
+            self.assertEqual(run(TUTTI, "explain", *words).returncode, 64, words)
+
+    def test_explain_shows_the_choice_who_decided_and_what_is_against_the_rest(self):
+        out = self.good(run(TUTTI, "explain", "all_reduce", "64K", "--ranks", 4)).stdout
+        self.assertIn("all_reduce of 65536 bytes with 4 ranks on 1 host", out)
+        self.assertRegex(out, r"(?m)^size class: over 32768 up to 65536 bytes$")
+        self.assertRegex(out, r"(?m)^decided by tuner: .*built-in table:\d+$")
+        self.assertRegex(out, r"(?m)^\* \w+/\w+ +\d+ +\d+ x \d+K? ")
+        self.assertRegex(out, r"(?m)^  bruck: .*alltoall only$")
+        forced = self.good(run(TUTTI, "explain", "all_reduce", "64K", "--ranks", 3, NCCL_ALGO="tree")).stdout
+        self.assertIn('"tree" (NCCL_ALGO)', forced)
+        self.assertRegex(forced, r"(?m)^  ring: excluded by ")
+        self.good(run(TUTTI, "explain", "barrier", 0, "--ranks", 2))
+        self.good(run(TUTTI, "explain", "alltoallv", "64K", "--ranks", 3))
+        self.good(run(TUTTI, "explain", "sendrecv", "64K", "--ranks", 2))
+        r = run(TUTTI, "explain", "all_reduce", "64K", "--ranks", 3, TUTTI_ALGO="all_reduce:pat")
+        self.assertEqual(r.returncode, 2)
+        self.assertIn("pat serves all_gather and reduce_scatter only", r.stderr)
+
+    def test_tables_of_the_field_are_read_and_say_what_they_cannot_give(self):
+        path = os.path.join(self.DATA, "unsupported.csv")
+        r = self.good(run(TUTTI, "explain", "all_gather", "64M", "--ranks", 3, NCCL_TUNER_CONFIG_FILE=path))
+        self.assertEqual(len(re.findall(r"unsupported.csv:\d+: algorithm .* the row is skipped", r.stderr)), 5)
+        self.assertIn("unsupported.csv:7", run(TUTTI, "explain", "all_gather", "128M", "--ranks", 3, TUTTI_PLUGIN_TUNER_FILE=path).stdout)
+
+    def test_a_bad_table_is_an_error_with_line_and_column(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "t.toml")
+            with open(path, "w") as f:
+                f.write('[[rule]]\nways = ["ring"]\nslots = 4\n')
+            r = run(TUTTI, "explain", "all_reduce", "1K", "--ranks", 2, TUTTI_PLUGIN_TUNER_FILE=path)
+            self.assertEqual(r.returncode, 2, r.all)
+            self.assertIn(f'{path}:3:1: unknown key "slots" in a rule; did you mean "slot"?', r.stderr)
+            r = run(TUTTI, "explain", "all_reduce", "1K", "--ranks", 2, TUTTI_PLUGIN_TUNER_FILE=os.path.join(folder, "none"))
+            self.assertIn("cannot be read", r.stderr)
+
+
 @unittest.skipUnless(shutil.which("mpirun"), "no mpirun")
 class Mpirun(Tools):
     MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np"]
@@ -852,6 +966,16 @@ class Mpirun(Tools):
         hello = os.path.join(BIN, "examples", "hello_all_reduce_c")
         r = self.good(run(*self.MPIRUN, 2, TUTTI, "run", "--", hello))
         self.assertEqual(sorted(r.stdout.splitlines()), ["rank 0 of 2: 3", "rank 1 of 2: 3"])
+
+    def test_tune_and_explain_use_mpiruns_ranks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "t.toml")
+            r = self.good(run(*self.MPIRUN, 2, TUTTI, "tune", "all_reduce", "-b", "1K", "-e", "1K", "-s", 1, "-o", path))
+            self.assertEqual(r.stdout.count("all_reduce 1K"), 1)
+            out = self.good(run(*self.MPIRUN, 2, "-x", f"TUTTI_PLUGIN_TUNER_FILE={path}", TUTTI, "explain", "all_reduce", "1K")).stdout
+            self.assertIn(f"{path}:", out)
+
+    def test_run_refuses_another_number(self):
         r = run(*self.MPIRUN, 1, TUTTI, "run", "-n", 2, "--", "true")
         self.assertNotEqual(r.returncode, 0)
         self.assertIn("tutti run -n 2 inside a job of Open MPI", r.all)

@@ -28,14 +28,14 @@ TEST_CASE("medians of an even number of values lie between the middle two") {
   CHECK(median_of({4, 1, 2, 3}) == 2.5);
   CHECK(std::isnan(median_of({})));
 }
-TEST_CASE("the fastest wins, and the hopeless cost two samples each") {
+TEST_CASE("the fastest wins, and the hopeless cost a sample or two each") {
   Race race(10);
-  const size_t samples = run(race, [](size_t i, size_t) { return 1e-6 * static_cast<double>(i == 7 ? 1 : 3 + i); });
+  const size_t samples = run(race, [](size_t i, size_t) { return 1e-6 * static_cast<double>(i == 7 ? 2 : 5 + i); });
   CHECK(race.best() == 7);
-  CHECK(samples == 20);
+  CHECK(samples == 10 + 5); // five take over four times as long, which one sample shows
   CHECK(race.ranking().front() == 7);
   CHECK(race.ranking().back() == 9);
-  CHECK(race.seconds(9) == doctest::Approx(12e-6));
+  CHECK(race.seconds(9) == doctest::Approx(14e-6));
 }
 TEST_CASE("ways that differ by less than the noise are not separated for ever, and the best is known within the bound") {
   std::mt19937 random(1);
