@@ -61,6 +61,10 @@ Result<std::string> Communicator::explain(std::string_view coll, uint64_t count,
         way[w.timed ? "cost_us" : "place"] = w.cost_us;
       else
         way["refused"] = w.reason;
+      if (w.estimate) {
+        way["model_us"] = w.estimate->us;
+        way["model"] = w.estimate->text();
+      }
       out["ways"].push_back(std::move(way));
     }
     for (const auto &[key, bound] : bounds_)

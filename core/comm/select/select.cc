@@ -115,6 +115,32 @@ tutti_tune_query Selector::query_of(uint32_t row, uint64_t bytes, Ask ask) const
   return q;
 }
 
+// Cost, channels, slots and depth as the model has them: what the tuner is proposed, and what holds where it has no opinion.
+void Selector::predict(uint32_t row, uint64_t bytes, Ask ask, std::vector<Rated> &ways) const {
+  if (!in_.model) return;
+  const CostModel made_up = ask == Ask::here ? CostModel({}) : in_.model->unloaded();
+  const CostModel &model = ask == Ask::here ? *in_.model : made_up;
+  const Config &c = *in_.config;
+  CostModel::Limits limits;
+  limits.min_channels = static_cast<uint32_t>(c.number("coll.min_channels"));
+  limits.max_channels = std::max(limits.min_channels, static_cast<uint32_t>(c.number("coll.max_channels")));
+  limits.slot_bytes = static_cast<uint32_t>(c.number("coll.slot_bytes"));
+  limits.depth = static_cast<uint32_t>(c.number("coll.depth"));
+  const uint32_t flags = row == kRowV ? static_cast<uint32_t>(TUTTI_REQ_NONUNIFORM) : 0u;
+  for (Rated &w : ways) {
+    auto e = model.propose(w.algo, *w.proto.table, coll_of_row(row), flags, bytes, limits);
+    if (!e.ok()) {
+      w.reason = fmt::format("nothing can be predicted for it: {}", e.status().error().message);
+      continue;
+    }
+    w.cost_us = e->us;
+    w.timed = true;
+    w.channels = e->channels, w.slot_bytes = e->slot_bytes, w.depth = e->depth, w.flags = e->flags;
+    w.estimate = std::move(*e);
+  }
+  std::stable_partition(ways.begin(), ways.end(), [](const Rated &w) { return w.reason.empty(); });
+}
+
 void Selector::ask_tuner(const tutti_tune_query &query, std::vector<Rated> &ways) const {
   std::vector<tutti_candidate> candidates;
   for (const Rated &w : ways) {
@@ -124,8 +150,10 @@ void Selector::ask_tuner(const tutti_tune_query &query, std::vector<Rated> &ways
     c.channels = w.channels;
     c.min_channels = static_cast<uint32_t>(in_.config->number("coll.min_channels"));
     c.max_channels = std::max(c.min_channels, static_cast<uint32_t>(in_.config->number("coll.max_channels")));
+    c.cost_us = w.cost_us;
     c.slot_bytes = w.slot_bytes;
     c.depth = w.depth;
+    c.flags = w.flags;
     candidates.push_back(c);
   }
   const auto status = in_.tuner.table->rate(in_.tuner.plugin->state, &query, candidates.data(),
@@ -298,6 +326,10 @@ std::vector<Rated> Selector::rate(uint32_t row, uint64_t bytes) const {
   }
   // Once the order is fixed, cores and links may choose what is fastest.
   const Ask ask = mode_ == Determinism::run && adds(row) ? Ask::with_such_hosts : Ask::here;
+  predict(row, bytes, ask, usable);
+  const auto unknown = std::find_if(usable.begin(), usable.end(), [](const Rated &w) { return !w.reason.empty(); });
+  refused.insert(refused.begin(), std::make_move_iterator(unknown), std::make_move_iterator(usable.end()));
+  usable.erase(unknown, usable.end());
   if (in_.tuner && !usable.empty()) ask_tuner(query_of(row, bytes, ask), usable);
   for (Rated &w : usable) clamp(w, support(w.algo, row).links);
   const auto order = [](const Rated &a, const Rated &b) {
@@ -394,9 +426,9 @@ Result<SelectionTable> Selector::table() const {
   return t;
 }
 
-// Text: the number of choices, a line for each, then the rows.
+// Text: the model's constants, the number of choices, a line for each, then the rows.
 Bytes SelectionTable::encode() const {
-  std::string out = fmt::format("{}\n", choices.size());
+  std::string out = fmt::format("{}\n{}\n", costs, choices.size());
   for (const Choice &c : choices)
     out += fmt::format("{}\n{}\n{} {} {} {}\n{}\n", c.algo ? c.algo.table->name : "", c.proto ? c.proto.table->name : "",
                        c.channels, c.slot_bytes, c.depth, c.flags, c.refusal);
@@ -427,6 +459,7 @@ Result<SelectionTable> SelectionTable::decode(std::span<const std::byte> text, c
   SelectionTable t;
   size_t n = 0;
   std::string line, algo, proto;
+  std::getline(in, t.costs);
   if (!(in >> n) || n > kRows * kBuckets) return broken();
   std::getline(in, line);
   for (size_t i = 0; i < n; i++) {

@@ -4,6 +4,7 @@
 #include "bootstrap/bootstrap.h"
 #include "comm/select/determinism.h"
 #include "comm/select/grammar.h"
+#include "comm/select/model.h"
 #include "exec/engine.h"
 #include "plan/plan.h"
 #include "topology/topology.h"
@@ -40,6 +41,7 @@ struct Choice {
 
 struct SelectionTable {
   std::vector<Choice> choices; // distinct ones
+  std::string costs;           // what rank 0's model reckons with, CostConstants::encode(); "" = it had no model
   std::array<std::array<uint16_t, kBuckets>, kRows> index{};
   const Choice &at(uint32_t row, uint32_t bucket) const { return choices[index[row][bucket]]; }
   Bytes encode() const;
@@ -58,6 +60,7 @@ struct Rated {
   bool timed = false;                                                 // cost_us is a time, not a place in an order
   bool measured = false;                                              // ... and one that was measured
   std::string note;                                                   // where the tuner has it from
+  std::optional<Estimate> estimate;                                   // the model's, before the tuner was asked
   std::string reason;                                                 // why it cannot be used; "" = it can
 };
 
@@ -70,6 +73,7 @@ public:
     const Topology *topology = nullptr;
     LinkClass slowest = LinkClass::local;
     std::string no_pull; // why protocols of descriptors cannot be used; "" = they can
+    std::shared_ptr<const CostModel> model; // may be empty: nothing is predicted
   };
   static Result<Selector> create(Input input);
   // What coll.algo asks for by naming the collective holds or is an error here. A list without a collective's name holds for
@@ -84,6 +88,8 @@ public:
   // All ways for one size, usable ones first and by cost.
   std::vector<Rated> rate(uint32_t row, uint64_t bytes) const;
   Choice choose(uint32_t row, uint64_t bytes) const;
+  // Ranks other than 0 learn what rank 0 reckons with when they have its table.
+  void use_model(std::shared_ptr<const CostModel> model) { in_.model = std::move(model); }
   // "; next best direct/simple +18 %", without a percentage where costs are no times; "" when there is no other way.
   std::string next_best(uint32_t row, uint32_t bucket) const;
 
@@ -96,6 +102,7 @@ private:
   // What the tuner is told of the ranks' places: all; their division into hosts; nothing, as if all were on one host.
   enum class Ask { here, with_such_hosts, anywhere };
   tutti_tune_query query_of(uint32_t row, uint64_t bytes, Ask ask) const;
+  void predict(uint32_t row, uint64_t bytes, Ask ask, std::vector<Rated> &ways) const;
   void ask_tuner(const tutti_tune_query &query, std::vector<Rated> &ways) const;
   void clamp(Rated &way, uint32_t links) const;
   struct Support {
