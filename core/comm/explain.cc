@@ -21,8 +21,11 @@ ordered_json rated_json(const Rated &w) {
   ordered_json way = geometry(w.algo.table->name, w.proto.table->name, w.channels, w.slot_bytes, w.depth, w.flags);
   if (w.can_run()) {
     way[w.timed ? "cost_us" : "place"] = w.cost_us;
-    if (w.model_us > 0) way["predicted_us"] = w.model_us;
-    if (w.timed) way[w.measured ? "measured_us" : "predicted_us"] = w.cost_us;
+    if (w.estimate) {
+      way["predicted_us"] = w.estimate->us;
+      way["model"] = w.estimate->text();
+    }
+    if (w.timed && w.measured) way["measured_us"] = w.cost_us;
     if (!w.note.empty()) way["note"] = w.note;
   }
   if (!w.reason.empty()) way["refused"] = w.reason;

@@ -3,6 +3,7 @@
 #include "comm/agreement.h"
 #include "comm/channels.h"
 #include "comm/communicator.h"
+#include "comm/select/calibrate.h"
 #include "comm/startup.h"
 #include "log/log.h"
 #include <algorithm>
@@ -63,6 +64,20 @@ std::optional<std::pair<Bytes, Bytes>> parted(std::span<const std::byte> both) {
   if (n > both.size() - sizeof n) return std::nullopt;
   const auto at = both.begin() + static_cast<ptrdiff_t>(sizeof n + n);
   return std::pair(Bytes(both.begin() + sizeof n, at), Bytes(at, both.end()));
+}
+
+// A device that cannot be asked bounds nothing.
+CostModel::Device fastest_device(const Iface<tutti_net_v1> &net) {
+  CostModel::Device best;
+  uint32_t count = 0;
+  if (net.table->device_count(net.plugin->state, &count) < 0) return best;
+  for (uint32_t d = 0; d < count; d++) {
+    tutti_net_dev dev{};
+    dev.struct_size = sizeof dev;
+    if (net.table->device_info(net.plugin->state, d, &dev) < 0) continue;
+    if (const double speed = dev.speed_mbps / 8.0; speed > best.bytes_per_us) best = {speed, dev.latency_ns * 1e-3};
+  }
+  return best;
 }
 
 } // namespace
@@ -217,14 +232,17 @@ Status Communicator::exchange_selection() {
   const Deadline deadline = Deadline::in(options_.config->duration("core.init_timeout"));
   Bootstrap &b = *core_->bootstrap;
   // Two nodes and more always have a net between some pair, one node only with shared memory off: all ranks see it.
-  Selector::Input in{p.registry, options_.config, tuner_, &topology_, slowest_, no_pull_};
+  Selector::Input in{p.registry, options_.config, tuner_, &topology_, slowest_, no_pull_, nullptr};
   if (needs_net(b, *options_.config)) in.slowest = LinkClass::net;
   auto selector = Selector::create(in);
   Bytes mine;
   if (!selector.ok())
     mine = SelectionTable::encode_refusal(selector.status().error().message);
   else if (selector_ = std::make_unique<Selector>(std::move(*selector)); rank_ == 0) {
+    const CostConstants costs = machine_costs(*options_.config);
+    selector_->use_model(cost_model(costs));
     auto table = selector_->table();
+    if (table.ok()) table->costs = costs.encode();
     mine = table.ok() ? table->encode() : SelectionTable::encode_refusal(table.status().error().message);
   }
   TUTTI_ASSIGN(pieces, b.allgather(mine, deadline, "sharing the selection of algorithms"));
@@ -235,7 +253,27 @@ Status Communicator::exchange_selection() {
     }
   TUTTI_ASSIGN(table, SelectionTable::decode(pieces[0], *p.registry));
   selection_ = std::move(table);
+  if (rank_ == 0) return {};
+  const auto costs = CostConstants::decode(selection_.costs);
+  if (!costs) return tutti::fail(Code::internal, "rank 0 reckons with costs that cannot be read");
+  selector_->use_model(cost_model(*costs));
   return {};
+}
+
+// What the ranks' places and devices add to the machine's constants.
+std::shared_ptr<const CostModel> Communicator::cost_model(const CostConstants &constants) const {
+  CostModel::Input in;
+  in.topology = std::make_shared<const Topology>(topology_);
+  in.constants = constants;
+  in.shm = !options_.config->flag("shm.disable");
+  in.shared = core_->engine->shares_memory();
+  std::map<std::array<uint64_t, 2>, int32_t> processes;
+  for (int r = 0; r < nranks_; r++) {
+    const auto next = static_cast<int32_t>(processes.size());
+    in.process_of_rank.push_back(processes.try_emplace(core_->bootstrap->peer(r).process, next).first->second);
+  }
+  if (net_ && topology_.node_count > 1) in.net = fastest_device(net_);
+  return std::make_shared<const CostModel>(std::move(in));
 }
 
 void Communicator::log_ready() const {

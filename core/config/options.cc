@@ -142,6 +142,14 @@ const std::vector<Option> &table() {
              "operands, the number of ranks and their order alone, not on sizes, channels, protocols or hosts",
      .env = "TUTTI_DETERMINISTIC", .choices = "off|run|size", .scope = Scope::communicator, .agree = true},
 
+    // ---- tuner: the core's own cost model
+    {.key = "tuner.calibrate", .default_value = "auto",
+     .help = "where the cost model has this machine's constants from: auto: measured once and kept in tuner.cache_dir; off: built "
+             "in; always: measured for every communicator",
+     .env = "TUTTI_CALIBRATE", .choices = "auto|off|always", .scope = Scope::communicator},
+    {.key = "tuner.cache_dir", .help = "directory for what was measured of this machine (empty = tutti in $XDG_CACHE_HOME or ~/.cache)",
+     .env = "TUTTI_CACHE_DIR"},
+
     // ---- p2p: links of send and receive
     {.key = "p2p.slot_bytes", .type = TUTTI_OPT_BYTES, .default_value = "0",
      .help = "payload of one slot of a send/receive link (0 = 8, 32 or 64 KiB, by the number of ranks)",

@@ -103,7 +103,7 @@ Decided Selector::decided(uint32_t row, uint64_t bytes, const std::vector<Rated>
     return {std::string(source_of(setting("coll.algo", row, bytes))), algos(row, bytes).describe(coll)};
   if (best->reason.empty() && by_proto)
     return {std::string(source_of(setting("coll.proto", row, bytes))), protos(row, bytes).describe(coll)};
-  if (best->model_us > 0 && best->model_us == best->cost_us && best->note.empty()) return {"model", ""};
+  if (best->estimate && best->estimate->us == best->cost_us && best->note.empty()) return {"model", best->estimate->text()};
   if (!in_.tuner) return {"core", ""};
   return {"tuner", fmt::format("\"{}\"{}{}", in_.tuner.table->name, best->note.empty() ? "" : ", ", best->note)};
 }

@@ -133,17 +133,45 @@ tutti_tune_query Selector::query_of(uint32_t row, uint64_t bytes, Ask ask) const
   return q;
 }
 
-void Selector::ask_tuner(const tutti_tune_query &query, const Limits &limits, std::vector<Rated> &ways) const {
+// Cost, channels, slots and depth as the model has them: what the tuner is proposed, and what holds where it has no opinion.
+void Selector::predict(uint32_t row, uint64_t bytes, Ask ask, const Limits &l, std::vector<Rated> &ways) const {
+  for (Rated &w : ways) w.channels = l.channels.proposal(bytes);
+  if (!in_.model) return;
+  const CostModel made_up = ask == Ask::here ? CostModel({}) : in_.model->unloaded();
+  const CostModel &model = ask == Ask::here ? *in_.model : made_up;
+  const CostModel::Limits limits{l.channels.min, l.channels.proposal(bytes), l.slot_bytes, l.depth};
+  const uint32_t flags = row == kRowV ? static_cast<uint32_t>(TUTTI_REQ_NONUNIFORM) : 0u;
+  for (Rated &w : ways) {
+    auto e = model.propose(w.algo, *w.proto.table, coll_of_row(row), flags, bytes, limits);
+    if (!e.ok()) {
+      w.reason = fmt::format("nothing can be predicted for it: {}", e.status().error().message);
+      w.by_algo = w.by_proto = false;
+      continue;
+    }
+    w.cost_us = e->us;
+    w.timed = true;
+    w.channels = e->channels, w.slot_bytes = e->slot_bytes, w.depth = e->depth, w.flags = e->flags;
+    w.estimate = std::move(*e);
+  }
+}
+
+void Selector::ask_tuner(const tutti_tune_query &query, const Limits &limits, std::vector<Rated> &all) const {
+  std::vector<Rated *> ways;
+  for (Rated &w : all)
+    if (w.can_run()) ways.push_back(&w);
+  if (!in_.tuner || ways.empty()) return;
   std::vector<tutti_candidate> candidates;
-  for (const Rated &w : ways) {
+  for (const Rated *w : ways) {
     tutti_candidate c{};
-    c.algo = w.algo.table->name;
-    c.proto = w.proto.table->name;
-    c.channels = w.channels;
+    c.algo = w->algo.table->name;
+    c.proto = w->proto.table->name;
+    c.channels = w->channels;
     c.min_channels = limits.channels.min;
     c.max_channels = limits.channels.max;
-    c.slot_bytes = w.slot_bytes;
-    c.depth = w.depth;
+    c.cost_us = w->cost_us;
+    c.slot_bytes = w->slot_bytes;
+    c.depth = w->depth;
+    c.flags = w->flags;
     candidates.push_back(c);
   }
   const auto status = in_.tuner.table->rate(in_.tuner.plugin->state, &query, candidates.data(),
@@ -156,17 +184,18 @@ void Selector::ask_tuner(const tutti_tune_query &query, const Limits &limits, st
   }
   for (size_t i = 0; i < ways.size(); i++) {
     const tutti_candidate &c = candidates[i];
-    ways[i].cost_us = c.cost_us;
-    ways[i].channels = c.channels;
-    ways[i].slot_bytes = c.slot_bytes;
-    ways[i].depth = c.depth;
-    ways[i].flags = c.flags & ~uint32_t{TUTTI_CAND_ORDER_ONLY | TUTTI_CAND_MEASURED};
-    ways[i].timed = !(c.flags & TUTTI_CAND_ORDER_ONLY) && c.cost_us > 0;
-    ways[i].measured = ways[i].timed && (c.flags & TUTTI_CAND_MEASURED);
-    if (c.note) ways[i].note = c.note;
+    Rated &w = *ways[i];
+    w.cost_us = c.cost_us;
+    w.channels = c.channels;
+    w.slot_bytes = c.slot_bytes;
+    w.depth = c.depth;
+    w.flags = c.flags & ~uint32_t{TUTTI_CAND_ORDER_ONLY | TUTTI_CAND_MEASURED};
+    w.timed = !(c.flags & TUTTI_CAND_ORDER_ONLY) && c.cost_us > 0;
+    w.measured = w.timed && (c.flags & TUTTI_CAND_MEASURED);
+    if (c.note) w.note = c.note;
     if (c.cost_us >= 0) continue;
-    ways[i].reason = fmt::format("tuner \"{}\" forbids it for this size", in_.tuner.table->name);
-    ways[i].by_algo = ways[i].by_proto = false;
+    w.reason = fmt::format("tuner \"{}\" forbids it for this size", in_.tuner.table->name);
+    w.by_algo = w.by_proto = false;
   }
 }
 
@@ -233,8 +262,8 @@ void Selector::rate_ways(uint32_t row, uint64_t bytes, std::vector<Rated> &ways)
   const Limits bounds = limits(row, bytes);
   // Once the order is fixed, cores and links may choose what is fastest.
   const Ask ask = mode_ == Determinism::run && adds(row) ? Ask::with_such_hosts : Ask::here;
-  for (Rated &w : ways) w.channels = bounds.channels.proposal(bytes);
-  if (in_.tuner) ask_tuner(query_of(row, bytes, ask), bounds, ways);
+  predict(row, bytes, ask, bounds, ways);
+  ask_tuner(query_of(row, bytes, ask), bounds, ways);
   for (Rated &w : ways) clamp(w, support(w.algo, row).links, bounds);
 }
 

@@ -5,6 +5,7 @@
 #include "comm/select/determinism.h"
 #include "comm/select/grammar.h"
 #include "comm/select/limits.h"
+#include "comm/select/model.h"
 #include "comm/select/table.h"
 #include "plan/plan.h"
 #include "topology/topology.h"
@@ -20,11 +21,11 @@ struct Rated {
   Iface<tutti_algo_v1> algo;
   Iface<tutti_proto_v1> proto;
   double cost_us = 0;
-  double model_us = 0; // the core's own estimate, before the tuner was asked; 0 = none
   uint32_t channels = 1, slot_bytes = 32 << 10, depth = 8, flags = 0; // what the tuner is proposed
   bool timed = false;                                                 // cost_us is a time, not a place in an order
   bool measured = false;                                              // ... and one that was measured
   std::string note;                                                   // where the tuner has it from
+  std::optional<Estimate> estimate;                                   // the model's, before the tuner was asked
   bool by_algo = false, by_proto = false;                             // coll.algo or coll.proto exclude it, and nothing else
   std::string reason;                                                 // why it does not run; "" = it can
   bool can_run() const { return reason.empty() || by_algo || by_proto; }
@@ -51,6 +52,7 @@ public:
     const Topology *topology = nullptr;
     LinkClass slowest = LinkClass::local;
     std::string no_pull; // why protocols of descriptors cannot be used; "" = they can
+    std::shared_ptr<const CostModel> model; // may be empty: nothing is predicted
   };
   static Result<Selector> create(Input input);
   // What coll.algo asks for by naming the collective holds or is an error here. A list without a collective's name holds for
@@ -71,6 +73,8 @@ public:
   Choice choose(uint32_t row, uint64_t bytes) const;
   // Of the way that runs; ways: rate().
   Decided decided(uint32_t row, uint64_t bytes, const std::vector<Rated> &ways) const;
+  // Ranks other than 0 learn what rank 0 reckons with when they have its table.
+  void use_model(std::shared_ptr<const CostModel> model) { in_.model = std::move(model); }
   // "; next best direct/simple +18 %", without a percentage where costs are no times; "" when there is no other way.
   std::string next_best(uint32_t row, uint32_t bucket) const;
 
@@ -103,6 +107,8 @@ private:
   // What the tuner is told of the ranks' places: all; their division into hosts; nothing, as if all were on one host.
   enum class Ask { here, with_such_hosts, anywhere };
   tutti_tune_query query_of(uint32_t row, uint64_t bytes, Ask ask) const;
+  // What the model expects of each way, and with which channels and slots: what the tuner is told.
+  void predict(uint32_t row, uint64_t bytes, Ask ask, const Limits &limits, std::vector<Rated> &ways) const;
   void ask_tuner(const tutti_tune_query &query, const Limits &limits, std::vector<Rated> &ways) const;
   void rate_ways(uint32_t row, uint64_t bytes, std::vector<Rated> &ways) const;
   struct Support {

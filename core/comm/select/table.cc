@@ -131,7 +131,7 @@ uint16_t SelectionTable::add(WayList ways) {
   return place;
 }
 
-// Text: the words, then numbers: choices, lists, and the rows of both indices.
+// Text: the model's constants, the words, then numbers: choices, lists, and the rows of both indices.
 Bytes SelectionTable::encode() const {
   Words words;
   std::string out = fmt::format("{}\n", choices.size());
@@ -150,7 +150,7 @@ Bytes SelectionTable::encode() const {
   }
   for (const auto *rows : {&index, &list})
     for (const auto &row : *rows) out += fmt::format("{}\n", fmt::join(row, " "));
-  return bytes_from(words.text() + out);
+  return bytes_from(costs + "\n" + words.text() + out);
 }
 
 Bytes SelectionTable::encode_refusal(std::string_view why) {
@@ -165,6 +165,7 @@ std::optional<std::string> SelectionTable::refusal_in(std::span<const std::byte>
 Result<SelectionTable> SelectionTable::decode(std::span<const std::byte> text, const Registry &registry) {
   Reader in({reinterpret_cast<const char *>(text.data()), text.size()});
   SelectionTable t;
+  t.costs = in.line();
   const std::vector<std::string> words = read_words(in, text.size());
   for (size_t n = in.number(kMost); n > 0 && in.good(); n--) {
     TUTTI_ASSIGN(c, read_choice(in, words, registry));

@@ -60,6 +60,7 @@ struct SelectionTable {
   std::array<std::array<uint16_t, kBuckets>, kRows> index{};
   std::vector<WayList> lists; // distinct ones
   std::array<std::array<uint16_t, kBuckets>, kRows> list{};
+  std::string costs; // what rank 0's model reckons with, CostConstants::encode(); "" = it had no model
 
   const Choice &at(uint32_t row, uint32_t bucket) const { return choices[index[row][bucket]]; }
   const WayList &ways(uint32_t row, uint32_t bucket) const { return lists[list[row][bucket]]; }

@@ -1,0 +1,34 @@
+// tutti/core/comm/select/measure.h: what the parts of an operation take on this machine. For calibrate.cc.
+#pragma once
+#include "base/time.h"
+#include "comm/select/model.h"
+#include <algorithm>
+#include <vector>
+
+namespace tutti {
+
+// Each keeps the value it finds in *costs where it cannot measure, and returns at once when the deadline is over.
+// Memory links: two threads at the two ends of a real ring (transport/ring.h), in private memory (local) and in shared memory
+// that is mapped twice (shm). Between two processes the same lines move between the same caches; what differs is that
+// processes have page tables of their own, which the second mapping stands for. cores: that this process may use; with one
+// nothing is learnt of links.
+void measure_rings(CostConstants *costs, uint32_t cores, const Deadline &deadline);
+void measure_sockets(CostConstants *costs, uint32_t cores, const Deadline &deadline); // TCP over loopback
+void measure_kernels(CostConstants *costs, const Deadline &deadline);                 // copies, reductions, words in the data
+void measure_memory(CostConstants *costs, uint32_t cores, const Deadline &deadline);  // copies of more than caches hold
+void measure_system(CostConstants *costs, const Deadline &deadline);                  // turns of a core, process_vm_readv
+
+// Middle of `runs` values of fn(), fewer when the deadline comes; -1 when there was none.
+template <class Fn> double median_of(int runs, const Deadline &deadline, Fn fn) {
+  std::vector<double> values;
+  for (int i = 0; i < runs && !deadline.expired(); i++)
+    if (const double v = fn(); v >= 0) values.push_back(v);
+  if (values.empty()) return -1;
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+inline double us_since(Clock::time_point t) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - t).count();
+}
+
+} // namespace tutti
