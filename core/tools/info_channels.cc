@@ -42,9 +42,14 @@ std::string indented(const std::string &text) {
   return out;
 }
 
+ChannelLimits limits_of(const Config &config, const Topology &topology) {
+  return channel_limits(static_cast<uint32_t>(config.number("coll.min_channels")),
+                        static_cast<uint32_t>(config.number("coll.max_channels")), topology);
+}
+
 // What operations will have: the tuner chooses within it.
 std::string limits_text(const Config &config, const Topology &topology) {
-  const ChannelLimits l = channel_limits(config, topology);
+  const ChannelLimits l = limits_of(config, topology);
   const std::string set = fmt::format("coll.min_channels {}, coll.max_channels {}", l.min, l.max);
   if (topology.node_count > 1)
     return fmt::format(
@@ -70,7 +75,7 @@ Status print_channels(const Config &config, const Registry &registry, ChannelJob
     nlohmann::ordered_json out{{"ranks", job.ranks}, {"hosts", job.hosts}};
     out["searched"] = nothing.empty() ? nlohmann::ordered_json::parse(cluster_json(*topology.cluster)) : nullptr;
     if (!nothing.empty()) out["why"] = nothing;
-    const ChannelLimits l = channel_limits(config, topology);
+    const ChannelLimits l = limits_of(config, topology);
     out["channels"] = {{"least", l.min}, {"proposed", l.proposed}, {"most", l.unmeasured}, {"most_measured", l.max}};
     fmt::print("{}\n", out.dump(2));
     return {};
