@@ -30,12 +30,14 @@ struct Job {
 // The small sizes of all operations first: what they leave of their time goes to the long ones.
 std::vector<Job> jobs_of(const Args &args, int nranks);
 
+constexpr double kGood = 1.10; // times the best: a choice that holds
+
 // A choice held against the best way that a fresh run has found.
 struct Verdict {
   Way way;
   double us = 0;
   Ratio ratio; // to the best
-  bool holds() const { return ratio.rounds > 0 && ratio.median <= 1.10; }
+  bool holds() const { return ratio.rounds > 0 && ratio.median <= kGood; }
 };
 struct Judged {
   std::string op;

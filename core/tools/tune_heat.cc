@@ -9,7 +9,7 @@
 namespace tutti::tools::tune {
 namespace {
 
-constexpr double kSample = 300e-6; // seconds: long beside a clock, a barrier and a turn of the scheduler
+constexpr double kSample = 500e-6; // seconds: long beside a clock, a barrier and a turn of the scheduler
 constexpr double kMostTimes = 100;
 constexpr double kWarm = 1e-3; // an operation that takes longer needs no run to warm up
 
@@ -76,8 +76,7 @@ Heat Rank::run_heat(Trial &trial, MeasuredComms &comms, std::vector<Way> ways, s
     std::vector<double> seconds;
     for (size_t i : order) {
       const tuttiComm_t comm = comms.get(heat.ways[i].nontemporal);
-      require(tuttiBarrier(world_, nullptr), world_, "in a barrier");
-      require(tuttiCommSynchronize(world_), world_, "in a barrier");
+      barrier(world_);
       if (times[i] > 1 && static_cast<double>(times[i]) * kWarm > kSample) (void)trial.time(comm, heat.ways[i], 1);
       seconds.push_back(trial.time(comm, heat.ways[i], times[i]));
     }

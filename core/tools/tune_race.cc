@@ -43,8 +43,12 @@ bool Race::decided() const {
   if (order().empty() || rounds_ >= rules_.most) return true;
   if (rounds_ == 0) return false;
   const size_t first = best();
-  for (size_t i : order())
-    if (i != first && (rounds_ < rules_.least || ratio(i, first).low < 1 - rules_.within)) return false;
+  for (size_t i : order()) {
+    if (i == first) continue;
+    const Ratio r = ratio(i, first);
+    if (rounds_ < rules_.least || r.low < 1 - rules_.within) return false;
+    if (runners_[i].kept && r.low <= rules_.verdict && rules_.verdict < r.high) return false;
+  }
   return true;
 }
 

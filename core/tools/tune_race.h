@@ -17,9 +17,11 @@ struct Ratio {
 class Race {
 public:
   struct Rules {
-    double within = 0.03;                            // decided when nobody left can be better than the best by more than this
-    size_t least = 5, most = 40;                     // rounds
-    static constexpr double beyond[] = {4, 2, 1.15}; // all ratios over that: dropped after 1, 2 and 3 rounds
+    double within = 0.03;        // decided when nobody left can be better than the best by more than this
+    double verdict = 0;          // ... and of each that is kept it is known on which side of this ratio it is; 0 = no matter
+    size_t least = 7, most = 60; // rounds
+    // All ratios over that: dropped after 1, 2, 3 ... rounds. One sample may be several times too long where ranks share cores.
+    static constexpr double beyond[] = {6, 3, 2, 1.5};
   };
   explicit Race(size_t contenders) : Race(contenders, Rules()) {}
   Race(size_t contenders, Rules rules) : rules_(rules), runners_(contenders) {}

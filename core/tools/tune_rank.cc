@@ -155,7 +155,9 @@ void Rank::measure(const Job &job, size_t done, size_t left) {
   add_new(last, model);
   const std::vector<size_t> best = second.race.ranking();
   for (size_t k = 0; k < std::min(kRivals, best.size()); k++) add_new(last, second.ways[best[k]]);
-  rules.least = 9;
+  rules.verdict = kGood;
+  rules.least = 15;
+  rules.most = 80;
   const std::vector<Way> subjects = {table, model};
   add_judged(job, run_heat(trial, comms, std::move(last), subjects, begin + share * 1.5, rules), table, model);
 }

@@ -22,9 +22,16 @@ size_t room(uint64_t elements) {
 
 } // namespace
 
+void barrier(tuttiComm_t comm) {
+  require(tuttiBarrier(comm, nullptr), comm, "in a barrier");
+  require(tuttiCommSynchronize(comm), comm, "in a barrier");
+}
+
 Trial::Trial(const perf::Operation &op, uint64_t bytes, int rank, int nranks, bool shared)
     : op_(op), rank_(rank), nranks_(nranks), shape_(op.shape(bytes / kBytes, kBytes, rank, nranks, 0)),
-      send_(room(shape_.send), shared), recv_(room(shape_.recv), shared), want_(static_cast<size_t>(shape_.recv) * kBytes) {
+      last_root_(op.shape(bytes / kBytes, kBytes, rank, nranks, nranks - 1)),
+      send_(room(std::max(shape_.send, last_root_.send)), shared), recv_(room(std::max(shape_.recv, last_root_.recv)), shared),
+      want_(static_cast<size_t>(shape_.recv) * kBytes) {
   const int data_op = op.reduces ? static_cast<int>(tuttiSum) : -1;
   for (const perf::Piece &p : shape_.input)
     data::input(send_.at(p.at * kBytes), p.n, kType, data_op, nranks, p.from, kSeed, p.first);
@@ -54,11 +61,11 @@ bool Trial::begin(const Way &way) {
   return tuttiCallConfigBegin(&config) == tuttiSuccess || failed(nullptr);
 }
 
-bool Trial::run(tuttiComm_t comm) {
+bool Trial::run(tuttiComm_t comm, bool last_is_root) {
   perf::Call c{};
   c.send = send_.at(0);
   c.recv = recv_.at(0);
-  c.shape = &shape_, c.type = kType, c.op = tuttiSum, c.root = 0;
+  c.shape = last_is_root ? &last_root_ : &shape_, c.type = kType, c.op = tuttiSum, c.root = last_is_root ? nranks_ - 1 : 0;
   c.rank = rank_, c.nranks = nranks_, c.comm = comm, c.stream = nullptr, c.in_place = false;
   return (op_.run(c) == tuttiSuccess && tuttiCommSynchronize(comm) == tuttiSuccess) || failed(comm);
 }
@@ -66,7 +73,7 @@ bool Trial::run(tuttiComm_t comm) {
 int64_t Trial::check(tuttiComm_t comm, const Way &way) {
   std::memset(recv_.at(0), kPoison, room(shape_.recv));
   if (!begin(way)) return -1;
-  const bool ran = run(comm);
+  const bool ran = run(comm, false);
   (void)tuttiCallConfigEnd();
   if (!ran) return -1;
   const int data_op = op_.reduces ? static_cast<int>(tuttiSum) : -1;
@@ -89,9 +96,10 @@ double Trial::time(tuttiComm_t comm, const Way &way, int times) {
   double total = 0;
   bool ran = true;
   for (int i = 0; i < times && ran; i++) {
+    const bool last_is_root = op_.has_root && turn_++ % 2 == 1;
     rewrite_input();
     const auto start = SteadyClock::now();
-    ran = run(comm);
+    ran = run(comm, last_is_root);
     total += seconds_between(start, SteadyClock::now());
   }
   (void)tuttiCallConfigEnd();
