@@ -39,13 +39,6 @@ std::string size_text(uint64_t bytes) {
   return unit == 0 ? fmt::format("{}", bytes) : fmt::format("{}{}", bytes, units[unit]);
 }
 
-Result<std::optional<Launcher>> outer_launcher() {
-  TUTTI_ASSIGN(config, Config::process());
-  TUTTI_ASSIGN(found, recognise_launcher(*config));
-  if (found && found->name == "srun" && found->nranks == 1) found.reset();
-  return found;
-}
-
 std::vector<std::string> rank_words(const std::string &command, const std::vector<std::string> &words, int terminal) {
   std::vector<std::string> out{own_path(), command};
   if (terminal >= 0) out.push_back(fmt::format("--progress-fd={}", terminal));

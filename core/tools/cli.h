@@ -1,7 +1,6 @@
 // tutti/core/tools/cli.h: what the subcommands share.
 #pragma once
 #include "base/status.h"
-#include "bootstrap/launch.h"
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -18,9 +17,6 @@ constexpr int kUsage = 64;  // bad arguments
 // "32M", "1K", "128", "2G": units of 1024, upper or lower case, an optional "B" or "iB" after the unit.
 Result<uint64_t> parse_size(std::string_view text);
 std::string size_text(uint64_t bytes); // "8", "1K", "128M": the shortest exact form
-
-// The launcher that made this process one rank of a job. None: also a shell that is a Slurm step of one task.
-Result<std::optional<Launcher>> outer_launcher();
 
 // The command line of a rank of the built-in launch: the user's words without --ranks N. command: "perf"; terminal: a
 // descriptor for progress that it inherits, or -1.

@@ -17,6 +17,13 @@ void require(tuttiResult_t result, tuttiComm_t comm, std::string_view doing) {
   throw Failure{fmt::format("{} (while {})", line, doing)};
 }
 
+Result<std::optional<Launcher>> outer_launcher() {
+  TUTTI_ASSIGN(config, Config::process());
+  TUTTI_ASSIGN(found, recognise_launcher(*config));
+  if (found && found->name == "srun" && found->nranks == 1) found.reset();
+  return found;
+}
+
 Processes join_processes() {
   Processes p;
   const auto launcher = outer_launcher();

@@ -1,7 +1,9 @@
 // tutti/core/tools/job.h: for tools whose ranks talk through the C API: the built-in launch, and joining the job.
 #pragma once
+#include "base/status.h"
+#include "bootstrap/launch.h"
 #include "tutti/tutti.h"
-#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +17,9 @@ struct Failure {
 };
 // Throws Failure with the communicator's error line.
 void require(tuttiResult_t result, tuttiComm_t comm, std::string_view doing);
+
+// The launcher that made this process one rank of a job. None: also a shell that is a Slurm step of one task.
+Result<std::optional<Launcher>> outer_launcher();
 
 // The processes of the job, through one communicator over all of them; none when this process is alone.
 struct Processes {

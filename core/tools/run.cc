@@ -1,6 +1,7 @@
 #include "bootstrap/bootstrap.h"
 #include "tools/cli.h"
 #include "tools/help.h"
+#include "tools/job.h"
 #include "tools/job_id.h"
 #include "tools/launch.h"
 #include <algorithm>

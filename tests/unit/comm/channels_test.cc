@@ -166,7 +166,9 @@ TEST_CASE("the search proposes its number of channels to long messages over seve
   const ClusterInput two = job(2), one = job(1);
   const Topology across = topology_of(two, searched(two)), here = topology_of(one, searched(one));
   const auto limits = [&](const Topology &t, const std::map<std::string, std::string> &env) {
-    return channel_limits(*config(env), t);
+    const auto c = config(env);
+    return channel_limits(static_cast<uint32_t>(c->number("coll.min_channels")),
+                          static_cast<uint32_t>(c->number("coll.max_channels")), t);
   };
   CHECK(limits(across, {}).proposal(1 << 20) == 2);
   CHECK(limits(across, {}).proposal(1 << 10) == 1);
