@@ -50,6 +50,20 @@ nlohmann::json laid_json(const Packing &p, const Routes &routes) {
   return {{"channels", all}, {"gbps", p.gbps}, {"total_gbps", p.total()}, {"bound_gbps", p.bound}};
 }
 
+// Between GPUs (without any, processors), NICs and ports.
+nlohmann::json paths_json(const Machine &machine, const Paths &paths) {
+  std::vector<int> ends = machine.of_kind(NodeKind::gpu);
+  if (ends.empty()) ends = machine.of_kind(NodeKind::cpu);
+  for (const NodeKind kind : {NodeKind::nic, NodeKind::net})
+    for (int node : machine.of_kind(kind)) ends.push_back(node);
+  nlohmann::json all = nlohmann::json::array();
+  for (int a : ends)
+    for (int b : ends)
+      if (const Path &p = paths.between(a, b); a != b && p.kind != PathKind::dis)
+        all.push_back({{"from", a}, {"to", b}, {"type", kind_name(p.kind)}, {"gbps", p.gbps}, {"latency_us", p.latency_us}});
+  return all;
+}
+
 } // namespace
 
 Channels search_channels(const Machine &machine, const PackRules &rules) {
@@ -115,17 +129,20 @@ Result<Packing> lay_graph(const Graph &graph, const Machine &machine, const Chan
   return lay_orders(graph.pattern == Graph::kRing ? Pattern::ring : Pattern::chain, machine, routes, orders);
 }
 
-std::string machine_json(const Machine &machine, const Channels &c) {
+std::string machine_json(const Machine &machine, const Paths &paths, const Channels &c) {
   using nlohmann::json;
   json out{{"nodes", json::array()}, {"links", json::array()}, {"places", c.places}, {"notes", machine.notes()}};
   for (const MachineNode &n : machine.nodes()) {
     json node{{"type", kind_name(n.kind)}, {"id", n.id}, {"label", n.label()}};
     if (n.number >= 0) node["number"] = n.number;
     if (n.parent >= 0) node["parent"] = n.parent;
+    if (n.rail >= 0) node["rail"] = n.rail;
+    if (n.latency_us > 0) node["latency_us"] = n.latency_us;
     out["nodes"].push_back(std::move(node));
   }
   for (const MachineLink &l : machine.links())
     out["links"].push_back({{"from", l.from}, {"to", l.to}, {"type", kind_name(l.kind)}, {"gbps", l.gbps}});
+  out["paths"] = paths_json(machine, paths);
   const Routes routes(machine, c.places);
   out["rings"] = laid_json(c.rings, routes);
   out["chains"] = laid_json(c.chains, routes);

@@ -8,12 +8,13 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <set>
 
 namespace tutti {
 namespace {
 
-// Steps of the packing: rings by the same port, crossed rings, trees; of all kinds of hosts together. 0.1 s of a core in all.
-constexpr int64_t kRingSteps = 4'000'000, kCrossedSteps = 2'000'000, kTreeSteps = 1'500'000;
+// Steps of the packing: rings by the same port, crossed rings, trees; of all kinds of hosts together. 0.2 s of a core in all.
+constexpr int64_t kRingSteps = 6'000'000, kCrossedSteps = 8'000'000, kTreeSteps = 2'000'000;
 constexpr double kBetter = 1.05; // by which crossing rails must be better where it is not asked for
 
 // One for each kind of host, with equally many channels.
@@ -36,6 +37,8 @@ private:
   Found search_rings(bool crossed) const;
   void choose_rings();
   void choose_trees();
+  int tree_of(size_t channel) const;
+  std::vector<std::vector<int>> passes() const;
   void lay_hosts();
   void lay_channel(size_t channel);
   void lay_tree(size_t channel, ClusterChannel *out) const;
@@ -50,6 +53,7 @@ private:
   std::vector<SeatedHost> hosts_;
   std::vector<std::unique_ptr<HostSearch>> kinds_;
   std::vector<int> kind_of_, position_; // of each host: its kind; its position in host_order
+  size_t most_ports_ = 0;               // of a kind
   Found rings_, trees_;
 };
 
@@ -79,12 +83,13 @@ void Builder::find_kinds() {
     const auto [it, fresh] = known.try_emplace({h.machine, h.places}, static_cast<int>(kinds_.size()));
     if (fresh)
       kinds_.push_back(
-          std::make_unique<HostSearch>(input_.machines[static_cast<size_t>(h.machine)], h.places, rules_, hosts_.size() == 1));
+          std::make_unique<HostSearch>(input_.machines[static_cast<size_t>(h.machine)], h.places, rules_, hosts_.size()));
     kind_of_.push_back(it->second);
   }
   const auto most = std::max_element(kinds_.begin(), kinds_.end(),
                                      [](const auto &a, const auto &b) { return a->ports().size() < b->ports().size(); });
   for (auto &k : kinds_) k->deal_as(**most);
+  most_ports_ = (*most)->ports().size();
 }
 
 // Every kind by itself; then the others with as many channels as the slowest has.
@@ -126,23 +131,47 @@ void Builder::choose_rings() {
   out_.ring_gbps = rings_.gbps;
 }
 
-// Of a host with the most neighbours, how many it has in the tree of a channel, on average.
-double busiest(int hosts, int channels) {
-  const std::vector<int> one = degrees(host_tree(hosts, 0)), two = degrees(host_tree(hosts, 1));
-  const int first = (channels + 1) / 2, second = channels / 2;
-  double most = 0;
-  for (size_t h = 0; h < one.size(); h++)
-    most = std::max(most, static_cast<double>(first * one[h] + second * two[h]) / static_cast<double>(channels));
-  return most;
+// Channels take trees and ports in turn, so that each port gets both trees.
+int Builder::tree_of(size_t channel) const {
+  const size_t shift = most_ports_ % 2 == 0 && most_ports_ > 0 ? channel / most_ports_ : 0;
+  return static_cast<int>((channel + shift) % 2);
 }
 
+// How many neighbours each host has in the tree of each channel.
+std::vector<std::vector<int>> Builder::passes() const {
+  const int n = static_cast<int>(hosts_.size());
+  const std::vector<int> degree[] = {degrees(host_tree(n, 0)), degrees(host_tree(n, 1))};
+  std::vector<std::vector<int>> all(hosts_.size());
+  for (size_t h = 0; h < hosts_.size(); h++)
+    for (size_t c = 0; c < rings_.channels(); c++) all[h].push_back(degree[tree_of(c)][static_cast<size_t>(position_[h])]);
+  return all;
+}
+
+// Searched as if every channel had as many neighbours as a host has on average; then counted for each host as it is.
 void Builder::choose_trees() {
   const auto n = static_cast<int>(rings_.channels());
-  const double attach = busiest(static_cast<int>(hosts_.size()), n);
+  const std::vector<std::vector<int>> each = passes();
+  double attach = 0;
+  for (const std::vector<int> &of_host : each)
+    attach = std::max(attach, std::accumulate(of_host.begin(), of_host.end(), 0.0) / n);
   trees_ = search_kinds(kinds_.size(), [&](size_t k, int) {
     return kinds_[k]->trees(n, attach, kTreeSteps / static_cast<int64_t>(kinds_.size()));
   });
-  out_.tree_gbps = trees_.gbps;
+  std::set<std::pair<int, std::vector<int>>> seen;
+  double least = 0;
+  std::vector<Packing> worst = trees_.of_kind;
+  for (size_t h = 0; h < hosts_.size(); h++) {
+    if (!seen.emplace(kind_of_[h], each[h]).second) continue;
+    const auto k = static_cast<size_t>(kind_of_[h]);
+    Packing p = trees_.of_kind[k];
+    kind(h).weigh(each[h], &p);
+    if (p.gbps <= 0 || (least > 0 && p.gbps >= least)) continue;
+    least = p.gbps;
+    worst[k] = std::move(p);
+    trees_.slowest = k;
+  }
+  trees_.of_kind = std::move(worst);
+  trees_.gbps = out_.tree_gbps = least;
 }
 
 std::vector<int> Builder::ranks_in_order(size_t host, const std::vector<int> &places) const {
@@ -195,7 +224,7 @@ void Builder::lay_channel(size_t channel) {
 }
 
 void Builder::lay_tree(size_t channel, ClusterChannel *out) const {
-  const std::vector<int> parents = host_tree(static_cast<int>(hosts_.size()), static_cast<int>(channel % 2));
+  const std::vector<int> parents = host_tree(static_cast<int>(hosts_.size()), tree_of(channel));
   std::vector<std::vector<int>> chains; // by position
   for (int h : out_.host_order) {
     const auto host = static_cast<size_t>(h);
@@ -231,11 +260,11 @@ void Builder::explain() {
   lines.push_back(fmt::format("rings are limited by {}", slowest.limit(rings)));
   if (size.least == size.most)
     lines.push_back(
-        fmt::format("{} channels: ranks on processors, so one for each port, within min_channels {} and max_channels {}", n,
+        fmt::format("{} channels: ranks on processors, so one for each NIC, within min_channels {} and max_channels {}", n,
                     rules_.min_channels, rules_.max_channels));
   else
-    lines.push_back(
-        fmt::format("{} channels: the fewest of {} to {} within 5 % of the best set found", n, size.least, size.most));
+    lines.push_back(fmt::format("{} channels: the fewest of {} to {} within 5 % of the best set found{}", n, size.least,
+                                size.most, size.least > rules_.min_channels ? "; two for each NIC, for both trees" : ""));
   const Packing &trees = trees_.of_kind[trees_.slowest];
   if (trees.gbps > 0)
     lines.push_back(fmt::format("trees: {} x {:.4g} GB/s, limited by {}", n, trees.gbps, kinds_[trees_.slowest]->limit(trees)));

@@ -81,7 +81,8 @@ struct ClusterChannel {
   std::vector<Use> hosts; // of each host
 };
 
-// Channel i has tree i % 2 of the two complementary ones: who is an inner host of one is a leaf of the other.
+// Channels alternate between two complementary trees: who is an inner host of one is a leaf of the other. Each NIC gets both,
+// as far as it has several channels.
 struct Cluster {
   std::vector<ClusterHost> hosts;       // as in the input
   std::vector<int32_t> host_order;      // hosts as rings visit them

@@ -7,9 +7,9 @@
 namespace tutti {
 namespace {
 
-std::vector<Port> ports_of(const Machine &m, const std::vector<int> &places, const ClusterRules &rules, bool alone,
+std::vector<Port> ports_of(const Machine &m, const std::vector<int> &places, const ClusterRules &rules, size_t hosts,
                            std::vector<std::string> *notes) {
-  if (alone) return {};
+  if (hosts == 1) return {};
   return find_ports(m, places, {.merge = rules.merge, .merge_card = rules.merge_port}, notes);
 }
 
@@ -31,16 +31,16 @@ Packing one_after_the_other(size_t places, int channels) {
 
 } // namespace
 
-HostSearch::HostSearch(const Machine &machine, std::vector<int> places, const ClusterRules &rules, bool alone)
-    : machine_(machine), places_(std::move(places)), rules_(rules), alone_(alone),
-      ports_(ports_of(machine, places_, rules, alone, &notes_)), deal_(ports_.size()),
+HostSearch::HostSearch(const Machine &machine, std::vector<int> places, const ClusterRules &rules, size_t hosts)
+    : machine_(machine), places_(std::move(places)), rules_(rules), hosts_(hosts),
+      ports_(ports_of(machine, places_, rules, hosts, &notes_)), deal_(ports_.size()),
       routes_(machine, places_, nodes_of(ports_), {rules.p2p_level, rules.gdr_level, rules.pxn}) {
   std::iota(deal_.begin(), deal_.end(), 0);
   std::stable_sort(deal_.begin(), deal_.end(), [this](int a, int b) {
     const Port &p = ports_[static_cast<size_t>(a)], &q = ports_[static_cast<size_t>(b)];
     return std::tuple(p.distance, -p.gbps) < std::tuple(q.distance, -q.gbps);
   });
-  if (!alone && ports_.empty()) notes_.push_back("no NIC is known: what the network can carry is not counted");
+  if (hosts > 1 && ports_.empty()) notes_.push_back("no NIC is known: what the network can carry is not counted");
 }
 
 void HostSearch::deal_as(const HostSearch &other) {
@@ -69,11 +69,16 @@ std::vector<int> HostSearch::neighbours() const {
   return order;
 }
 
-// Ranks on processors share memory: one channel for each port is enough.
+// Ranks on processors share memory: one channel for each port is enough. On GPUs two are better from three hosts on: then the
+// two trees even out on every port.
 HostSearch::Size HostSearch::size() const {
   Size s{rules_.min_channels, std::max(rules_.min_channels, rules_.max_channels)};
-  if (machine_.node(places_.front()).kind != NodeKind::cpu) return s;
-  s.most = std::clamp(static_cast<int>(ports_.size()), s.least, s.most);
+  const auto ports = static_cast<int>(ports_.size());
+  if (machine_.node(places_.front()).kind != NodeKind::cpu) {
+    if (hosts_ > 2) s.least = std::clamp(2 * ports, s.least, s.most);
+    return s;
+  }
+  s.most = std::clamp(ports, s.least, s.most);
   s.least = s.most; // fewer would leave ports without any
   return s;
 }
@@ -115,6 +120,17 @@ Packing HostSearch::trees(int channels, double attach, int64_t steps) const {
   for (int port : deal_) rules.ends.emplace_back(port, port);
   Packing p = pack(ports_.empty() ? Pattern::chain : Pattern::rooted, machine_, routes_, rules);
   return p.channels.empty() ? one_after_the_other(places_.size(), channels) : p;
+}
+
+void HostSearch::weigh(const std::vector<int> &passes, Packing *trees) const {
+  if (ports_.empty() || trees->gbps <= 0) return;
+  for (size_t c = 0; c < trees->channels.size(); c++)
+    for (Hop &h : trees->channels[c].hops)
+      if (h.from == routes_.outside() || h.to == routes_.outside()) h.bytes = passes[c];
+  const std::vector<double> loads = loads_of(machine_, routes_, *trees);
+  double most = 0;
+  for (size_t l = 0; l < loads.size(); l++) most = std::max(most, loads[l] / machine_.links()[l].gbps);
+  trees->gbps = 1 / most;
 }
 
 std::string HostSearch::limit(const Packing &packing) const {

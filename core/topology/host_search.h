@@ -7,8 +7,8 @@ namespace tutti {
 
 class HostSearch {
 public:
-  // `places`: nodes where ranks are. `alone`: there is no other host.
-  HostSearch(const Machine &machine, std::vector<int> places, const ClusterRules &rules, bool alone);
+  // `places`: nodes where ranks are.
+  HostSearch(const Machine &machine, std::vector<int> places, const ClusterRules &rules, size_t hosts);
 
   const std::vector<int> &places() const { return places_; }
   const std::vector<Port> &ports() const { return ports_; } // by rail
@@ -27,6 +27,8 @@ public:
   // cannot be had. `steps` bounds the search.
   Packing rings(bool crossed, Size size, int64_t steps) const;
   Packing trees(int channels, double attach, int64_t steps) const; // attach: see PackRules
+  // Sets how often each channel's bytes pass its port, and the bandwidth that follows.
+  void weigh(const std::vector<int> &passes, Packing *trees) const;
   // "port mlx5_0: 2 x 12 of 24 GB/s"
   std::string limit(const Packing &packing) const;
 
@@ -35,7 +37,7 @@ private:
   const Machine &machine_;
   std::vector<int> places_;
   ClusterRules rules_;
-  bool alone_;
+  size_t hosts_;
   std::vector<std::string> notes_;
   std::vector<Port> ports_;
   std::vector<int> deal_;

@@ -239,8 +239,7 @@ Status MachineBuilder::connect_nvlink(Element e, int gpu, bool xgmi) {
   } else if (pci_class(tclass) == PciClass::gpu) {
     machine_.note(fmt::format("{}: {} is no GPU of this host: link left out", where(e), target));
   } else { // to the processor, as POWER9 has it
-    int cpu = gpu;
-    while (cpu >= 0 && machine_.node(cpu).kind != NodeKind::cpu) cpu = machine_.node(cpu).parent;
+    const int cpu = machine_.cpu_of(gpu);
     machine_.connect_both(gpu, cpu, LinkKind::nvl, gbps, lanes);
   }
   return {};
@@ -251,8 +250,7 @@ Status MachineBuilder::connect_c2c(Element e, int gpu) {
   TUTTI_TRY(integer(e, "bw", 1, 100'000'000, 0, &megabytes));
   TUTTI_TRY(integer(e, "count", 1, 1024, 1, &count));
   if (megabytes == 0) return bad(e, "bw is missing");
-  int cpu = gpu;
-  while (cpu >= 0 && machine_.node(cpu).kind != NodeKind::cpu) cpu = machine_.node(cpu).parent;
+  const int cpu = machine_.cpu_of(gpu);
   machine_.connect_both(gpu, cpu, LinkKind::c2c, static_cast<double>(megabytes * count) / 1000, static_cast<uint32_t>(count));
   return {};
 }

@@ -10,12 +10,6 @@ int nic_of(const Machine &m, int node) {
   return m.node(node).kind == NodeKind::net ? m.node(node).parent : node;
 }
 
-double gbps_of(const Machine &m, int node) {
-  for (int l : m.links_from(node))
-    if (m.link(l).to == m.node(node).parent) return m.link(l).gbps;
-  return 0;
-}
-
 // "0000:1b:00.1#1" -> "0000:1b:00": functions of a card differ in what is cut off.
 std::string_view card_of(std::string_view nic) {
   return nic.substr(0, nic.rfind('.'));
@@ -32,7 +26,7 @@ Port join(const Machine &m, const std::vector<int> &nodes) {
   Port p{.nodes = nodes, .name = {}, .rail = m.node(nodes.front()).rail};
   for (int node : nodes) {
     p.name += (p.name.empty() ? "" : "+") + m.node(node).id;
-    p.gbps += gbps_of(m, node);
+    p.gbps += m.gbps_up(node);
     p.latency_us = std::max(p.latency_us, m.node(node).latency_us);
   }
   return p;

@@ -40,11 +40,6 @@ int node_of_cpus(const Machine &m, const CpuSet &cpus) {
   return alone ? best : -1;
 }
 
-int cpu_above(const Machine &m, int node) {
-  while (node >= 0 && m.node(node).kind != NodeKind::cpu) node = m.node(node).parent;
-  return node;
-}
-
 Result<int> seat_of(const Machine &m, const ClusterInput &input, int rank, bool on_cpus) {
   const ClusterInput::Rank &r = input.ranks[static_cast<size_t>(rank)];
   if (r.seat.kind == Seat::Kind::unknown) return -1;
@@ -52,7 +47,7 @@ Result<int> seat_of(const Machine &m, const ClusterInput &input, int rank, bool 
   const NodeKind kind = r.seat.kind == Seat::Kind::gpu ? NodeKind::gpu : NodeKind::cpu;
   std::string there;
   for (int node : m.of_kind(kind)) {
-    if (m.node(node).number == r.seat.number) return on_cpus ? cpu_above(m, node) : node;
+    if (m.node(node).number == r.seat.number) return on_cpus ? m.cpu_of(node) : node;
     there += fmt::format("{}{}", there.empty() ? "" : ", ", m.node(node).number);
   }
   return fail(Code::invalid_argument, "rank {}: its host has no {} {}; it has {}", rank,
