@@ -205,6 +205,29 @@ Result<PlanCost> cost_some(const PlanSource &source) {
   return cost;
 }
 
+// Most algorithms have no use for links with several readers: their plans are those without.
+Result<bool> uses_multicast(const PlanSource &source) {
+  TUTTI_ASSIGN(plan, build_plan(source.algo, request_of(source, 0)));
+  for (const PlanLane &lane : plan->lanes)
+    for (const auto *links : {&lane.recv, &lane.send})
+      for (const tutti_link &l : *links)
+        if (l.flags & TUTTI_LINK_MULTICAST) return true;
+  return false;
+}
+
+Result<PlanCost> find_cost(const PlanSource &source) {
+  if (source.flags & TUTTI_REQ_MULTICAST) {
+    TUTTI_ASSIGN(used, uses_multicast(source));
+    PlanSource without = source;
+    without.flags &= ~uint32_t{TUTTI_REQ_MULTICAST};
+    if (!used) {
+      TUTTI_ASSIGN(cost, plan_cost(without));
+      return *cost;
+    }
+  }
+  return source.topology->node_of_rank.size() <= kMostCosted ? cost_all(source) : cost_some(source);
+}
+
 // ---- what was found before
 
 struct Remembered {
@@ -266,7 +289,7 @@ Result<std::shared_ptr<const PlanCost>> plan_cost(const PlanSource &source) {
     std::lock_guard lock(remembered().mutex);
     if (const auto it = remembered().costs.find(key); it != remembered().costs.end()) return it->second;
   }
-  auto cost = source.topology->node_of_rank.size() <= kMostCosted ? cost_all(source) : cost_some(source);
+  auto cost = find_cost(source);
   if (!cost.ok()) return std::move(cost.status());
   auto out = std::make_shared<const PlanCost>(std::move(*cost));
   std::lock_guard lock(remembered().mutex);

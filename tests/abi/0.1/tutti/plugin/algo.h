@@ -48,8 +48,10 @@ typedef struct tutti_algo_v1 {
   tutti_status (*supports)(void *plugin, const tutti_algo_request *req) TUTTI_NOEXCEPT;
   /* A pure function of *req: no I/O, no clock, no state; the checker calls it for every rank in one process. [any] */
   tutti_status (*plan)(void *plugin, const tutti_algo_request *req, const tutti_plan_builder *out) TUTTI_NOEXCEPT;
-  /* Optional (NULL). Not called in 0.1: the tuner decides without it. rounds: messages that must follow one another for one
-   * slice; bytes_per_byte: bytes this rank sends for each byte of its larger buffer. [any] */
+  /* Optional (NULL). rounds: messages that must follow one another for one slice; bytes_per_byte: bytes this rank sends for
+   * each byte of its larger buffer. Up to 16 ranks the core counts both in the plans; in larger jobs it plans for a few ranks
+   * only and asks them here. Without it, or with an error or a number <= 0, it goes by those plans, and by how rounds grow from
+   * 8 to 16 ranks. [any] */
   tutti_status (*estimate)(void *plugin, const tutti_algo_request *req, double *rounds, double *bytes_per_byte) TUTTI_NOEXCEPT;
 } tutti_algo_v1;
 
