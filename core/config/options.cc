@@ -151,7 +151,7 @@ const std::vector<Option> &table() {
      .help = "prove the plans of an algorithm right before their first use, with up to 64 ranks",
      .env = "TUTTI_PLAN_CHECK", .scope = Scope::communicator},
 
-    // ---- topology: read by `tutti topo`; communicators follow later
+    // ---- topology
     {.key = "topology.file", .help = "XML file that describes this host (`tutti topo` only, so far; empty = found out)",
      .env = "TUTTI_TOPO_FILE", .aliases = {"NCCL_TOPO_FILE"}},
     {.key = "topology.dump_file", .help = "where the host's description is written, completed (`tutti topo` only, so far)",
