@@ -248,8 +248,10 @@ void Builder::explain_rings(const Found &same, const Found &crossed) {
 }
 
 void Builder::explain() {
-  std::vector<std::string> lines{fmt::format("{} ranks on {} hosts of {} kinds; each kind is searched once",
-                                             input_.ranks.size(), hosts_.size(), kinds_.size())};
+  std::vector<std::string> lines{fmt::format("{} ranks on {} hosts", input_.ranks.size(), hosts_.size())};
+  if (hosts_.size() > 1)
+    lines.front() +=
+        kinds_.size() == 1 ? ", all alike: searched once" : fmt::format(" of {} kinds, each searched once", kinds_.size());
   const HostSearch &slowest = *kinds_[rings_.slowest];
   const Packing &rings = rings_.of_kind[rings_.slowest];
   const size_t n = rings_.channels();

@@ -1,4 +1,5 @@
 #include "topology/host_trees.h"
+#include <cstddef>
 
 namespace tutti {
 
