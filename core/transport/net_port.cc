@@ -227,7 +227,7 @@ bool NetPort::connect(RingCold &ring) {
 
 bool NetPort::progress() {
   if (late_ && Clock::now() >= late_until_) transport_.report(*std::exchange(late_, std::nullopt));
-  if (broken_) return false;
+  if (broken_ || devices_.empty()) return false;
   bool moved = false;
   if (asked_.load(std::memory_order_relaxed)) {
     std::vector<RingCold *> rings;
