@@ -9,9 +9,11 @@
 namespace tutti::tools::tune {
 namespace {
 
-constexpr double kSample = 500e-6; // seconds: long beside a clock, a barrier and a turn of the scheduler
-constexpr double kMostTimes = 100;
-constexpr double kWarm = 1e-3; // an operation that takes longer needs no run to warm up
+// Seconds: where ranks share cores, times depend on who runs beside whom; a sample spans several turns of the scheduler.
+constexpr double kSample = 2e-3;
+constexpr double kMostTimes = 2000;
+constexpr double kWarm = 1e-3;    // an operation that takes longer needs no run to warm up
+constexpr double kSettled = 0.85; // of the round before: times no longer fall
 
 int times_for(double seconds) {
   return static_cast<int>(std::clamp(kSample / std::max(seconds, 1e-9), 1.0, kMostTimes));
@@ -62,6 +64,25 @@ std::vector<double> Rank::check_all(Trial &trial, MeasuredComms &comms, const st
   return problems;
 }
 
+// Seconds of one sample of each, the same on all ranks; infinite where it could not run. times: operations of a sample.
+std::vector<double> Rank::run_round(Trial &trial, MeasuredComms &comms, const Heat &heat, const std::vector<size_t> &order,
+                                    std::vector<int> *times) {
+  std::vector<double> seconds;
+  for (size_t i : order) {
+    const tuttiComm_t comm = comms.get(heat.ways[i].nontemporal);
+    const int n = (*times)[i];
+    barrier(world_);
+    if (n > 1 && kSample / n < kWarm) (void)trial.time(comm, heat.ways[i], 1);
+    seconds.push_back(trial.time(comm, heat.ways[i], n));
+  }
+  seconds = largest(std::move(seconds));
+  for (size_t k = 0; k < order.size(); k++) {
+    if (seconds[k] >= kCannotRun) seconds[k] = std::numeric_limits<double>::infinity();
+    (*times)[order[k]] = times_for(seconds[k]);
+  }
+  return seconds;
+}
+
 Heat Rank::run_heat(Trial &trial, MeasuredComms &comms, std::vector<Way> ways, std::span<const Way> kept, double until,
                     Race::Rules rules) {
   const std::vector<double> problems = check_all(trial, comms, ways);
@@ -71,21 +92,15 @@ Heat Rank::run_heat(Trial &trial, MeasuredComms &comms, std::vector<Way> ways, s
     if (problems[i] > 0) heat.race.disqualify(i);
   for (const Way &way : kept)
     if (const auto i = heat.find(way); i && problems[*i] == 0) heat.race.keep(*i);
+  // Short operations become several times faster in their first hundreds, while ranks learn how long to wait for each other.
+  double before = std::numeric_limits<double>::infinity();
+  bool warm = heat.race.order().empty();
   while (!heat.race.decided() && !stop_ && (heat.race.rounds() < 2 || now_ < until)) {
-    const std::vector<size_t> order = heat.race.order();
-    std::vector<double> seconds;
-    for (size_t i : order) {
-      const tuttiComm_t comm = comms.get(heat.ways[i].nontemporal);
-      barrier(world_);
-      if (times[i] > 1 && static_cast<double>(times[i]) * kWarm > kSample) (void)trial.time(comm, heat.ways[i], 1);
-      seconds.push_back(trial.time(comm, heat.ways[i], times[i]));
-    }
-    seconds = largest(std::move(seconds));
-    for (size_t k = 0; k < order.size(); k++) {
-      if (seconds[k] >= kCannotRun) seconds[k] = std::numeric_limits<double>::infinity();
-      times[order[k]] = times_for(seconds[k]);
-    }
-    heat.race.add_round(seconds);
+    const std::vector<double> seconds = run_round(trial, comms, heat, heat.race.order(), &times);
+    const double typical = median_of(seconds);
+    warm = warm || typical > kWarm || typical > kSettled * before || now_ >= until;
+    before = typical;
+    if (warm) heat.race.add_round(seconds);
   }
   return heat;
 }

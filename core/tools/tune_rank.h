@@ -47,6 +47,8 @@ private:
   std::vector<Way> ask_ways(tuttiComm_t comm, const Job &job, const Trial &trial); // incumbent, model's choice, then all ways
   Heat run_heat(Trial &trial, MeasuredComms &comms, std::vector<Way> ways, std::span<const Way> kept, double until,
                 Race::Rules rules);
+  std::vector<double> run_round(Trial &trial, MeasuredComms &comms, const Heat &heat, const std::vector<size_t> &order,
+                                std::vector<int> *times);
   std::vector<double> check_all(Trial &trial, MeasuredComms &comms, const std::vector<Way> &ways);
   void add_point(const Job &job, const Heat &first, const Heat &second);
   void show_point(const Job &job, const Point &p);
