@@ -6,7 +6,7 @@ namespace tutti::boot {
 namespace {
 
 constexpr auto kNextTarget = std::chrono::milliseconds(250); // a place that has not answered by then gets a rival
-constexpr auto kRoundTime = std::chrono::seconds(2);         // what hangs longer is tried anew
+constexpr Nanos kRoundTime = std::chrono::seconds(2);        // what hangs longer is tried anew, twice as patiently
 
 bool refused(int err) {
   return err == ECONNREFUSED || err == EHOSTUNREACH || err == ENETUNREACH || err == EADDRNOTAVAIL;
@@ -74,8 +74,10 @@ void Dialer::next_target() {
   };
   // A listener of this host that is slow gets no rival: only it can carry descriptors. Where there is none, that is known at
   // once.
-  if (!job_.targets[i].unix_name.empty()) return set_timer(kRoundTime, &Dialer::round_over);
-  set_timer(i + 1 < job_.targets.size() ? Nanos(kNextTarget) : Nanos(kRoundTime), &Dialer::next_target);
+  // Where there is one it answers when its process gets a core: it is waited for until the deadline.
+  if (!job_.targets[i].unix_name.empty()) return set_timer(job_.deadline - Clock::now(), &Dialer::round_over);
+  const Nanos round = kRoundTime * (int64_t(1) << std::min(rounds_ - 1, 20));
+  set_timer(i + 1 < job_.targets.size() ? Nanos(kNextTarget) : round, &Dialer::next_target);
 }
 
 void Dialer::failed(size_t index, const Status &why) {

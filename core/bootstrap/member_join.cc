@@ -36,6 +36,7 @@ Member::Seat Member::seat_of(std::span<const UniqueId> ids) const {
 
 Status Member::join(std::span<const UniqueId> ids, int nranks, int rank, Deadline deadline) {
   configure(nranks, rank);
+  hub_.expect_ranks(nranks);
   TUTTI_ASSIGN(self, hub_.contact(*config_));
   self_ = self;
   {

@@ -45,11 +45,12 @@ void Root::adopt(const Conn::Ptr &conn) {
   std::weak_ptr<Conn> wconn = conn;
   std::erase_if(conns_, [](const auto &w) { return w.expired(); });
   conns_.push_back(conn);
-  service_.at(Clock::now() + kHandshakeTime, [wconn, guest] {
+  const Nanos limit = service_.hub().patience();
+  service_.at(Clock::now() + limit, [wconn, guest, limit] {
     const auto c = wconn.lock();
     if (!c || guest->in || !c->open()) return;
     log::warn(log::Subsys::bootstrap, "closed the connection of rank {} from {}: it did not check in within {}",
-              c->hello().from, c->remote(), seconds(kHandshakeTime));
+              c->hello().from, c->remote(), seconds(limit));
     c->close();
   });
   conn->on_frame = [weak, wconn, guest](Frame f) {

@@ -94,6 +94,10 @@ const std::vector<Option> &table() {
     {.key = "socket.dead_after", .type = TUTTI_OPT_DURATION, .default_value = "15s",
      .help = "silence after which another host, or the link to it, counts as dead on the control plane",
      .env = "TUTTI_SOCKET_DEAD_AFTER", .min = 2 * kSecond, .max = 3600 * kSecond},
+    {.key = "socket.handshake_timeout", .type = TUTTI_OPT_DURATION, .default_value = "0s",
+     .help = "longest wait for another process to prove itself, or to know the rank that is looked for, on the control plane "
+             "(0 = a quarter of core.init_timeout, at least 5 s)",
+     .env = "TUTTI_SOCKET_HANDSHAKE_TIMEOUT", .min = 0, .max = 3600 * kSecond},
     {.key = "socket.stagger_threshold", .type = TUTTI_OPT_INT, .default_value = "256",
      .help = "ranks per root above which they check in one after the other",
      .env = "TUTTI_SOCKET_STAGGER_THRESHOLD", .aliases = {"NCCL_UID_STAGGER_THRESHOLD"}, .min = 1, .max = 1 << 30},
