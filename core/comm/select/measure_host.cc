@@ -133,7 +133,7 @@ void measure_memory(CostConstants *costs, uint32_t cores, const Deadline &deadli
   const auto *kernels = host_reduce_service();
   const auto copy = kernels->copy(0), past = kernels->copy(TUTTI_KERNEL_NONTEMPORAL);
   const uint32_t threads = std::clamp(cores, 1u, kMostThreads);
-  double gains_from = 0, before = 0;
+  double before = 0;
   for (size_t i = 0; i < CostConstants::kFootprints.size() && !deadline.expired(); i++) {
     const double footprint = CostConstants::kFootprints[i];
     const size_t each = std::max<size_t>(64 << 10, static_cast<size_t>(footprint) / (2 * threads)) / 64 * 64;
@@ -141,11 +141,10 @@ void measure_memory(CostConstants *costs, uint32_t cores, const Deadline &deadli
     if (cached <= 0) return;
     if (i == 0) before = cached;
     costs->memory_ns[i] = std::max(0.0, cached - before) / 2; // read and written
-    if (i + 2 < CostConstants::kFootprints.size() || !past || deadline.expired()) continue;
-    const double direct = copy_together(threads, each, past, deadline);
-    if (direct > 0 && direct < 0.9 * cached && gains_from == 0) gains_from = footprint;
+    if (i < 2 || !past || deadline.expired()) continue; // what the caches hold is not stored past them
+    if (const double direct = copy_together(threads, each, past, deadline); direct > 0)
+      costs->past_cache_ns[i] = std::max(0.0, direct - before) / 2;
   }
-  costs->nontemporal_from = gains_from > 0 ? gains_from : 1e12;
 }
 
 void measure_system(CostConstants *costs, const Deadline &deadline) {
@@ -163,8 +162,11 @@ void measure_system(CostConstants *costs, const Deadline &deadline) {
   const double little = median_of(3, deadline, [&] { return read(64, 200); });
   const double much = median_of(3, deadline, [&] { return read(a.size(), 20); });
   if (little < 0 || much < 0) return; // not allowed here: nobody will pull private memory either
-  costs->pull_us = little;
-  costs->pull_ns = std::max(0.0, much - little) * 1e3 / double(a.size());
+  // Another process's memory is more work to get at than one's own, and comes from another core's cache; by how much was
+  // measured between processes.
+  constexpr double kOthers = 2.4, kOthersBytes = 3.5;
+  costs->pull_us = kOthers * little;
+  costs->pull_ns = kOthersBytes * std::max(0.0, much - little) * 1e3 / double(a.size());
 }
 
 } // namespace tutti

@@ -56,6 +56,7 @@ struct CostFormula::Scale {
   double wire = 1;     // bytes in a slot per byte
   double pieces = 0;   // words in the data per byte
   double memory_ns = 0, same_core = 0;
+  uint32_t flags = 0; // TUTTI_CAND_*
   std::array<double, kLinkClasses> slot_ns{};
 };
 
@@ -79,7 +80,10 @@ CostFormula::Scale CostFormula::scale_of(const PlanCost &c, uint64_t bytes, uint
   const double ranks_here = std::max(1.0, double(c.host.ranks) / c.host.cores);
   const double in_play = c.rings * channels * ranks_here * depth * std::min<double>(slot, chunk) * s.wire;
   const double factor = at(k_.slot_factor, in_play);
-  s.memory_ns = at(k_.memory_ns, 2 * s.bytes * c.host.ranks);
+  const double buffers = 2 * s.bytes * c.host.ranks;
+  s.memory_ns = at(k_.memory_ns, buffers);
+  if (const double past = at(k_.past_cache_ns, buffers); past_cache_ && past < s.memory_ns)
+    s.memory_ns = past, s.flags = TUTTI_CAND_NONTEMPORAL;
   // Of ranks that share a core the slots are in one cache.
   s.same_core = c.host.ranks > 1 ? (ranks_here - 1) / (c.host.ranks - 1) : 0;
   for (size_t i = 0; i < kLinkClasses; i++) {
@@ -137,7 +141,7 @@ Estimate CostFormula::estimate(uint64_t bytes, uint32_t channels, uint32_t slot,
   const Scale s = scale_of(c, bytes, channels, slot, depth);
   Estimate e;
   e.channels = channels, e.slot_bytes = slot, e.depth = depth;
-  e.slices = s.slices, e.all_ranks = c.all_ranks;
+  e.slices = s.slices, e.all_ranks = c.all_ranks, e.flags = s.flags;
   for (const CriticalPath *path : {&c.quick, &c.broad}) {
     const double way = way_us(*path), cpu = cpu_us(path->work, s), moved = bytes_us(path->work, s) * s.first;
     if (way + cpu + moved <= e.us) continue;
@@ -146,7 +150,9 @@ Estimate CostFormula::estimate(uint64_t bytes, uint32_t channels, uint32_t slot,
     e.rounds = path->rounds();
   }
   // The slices behind the first; a link that is full waits for its reader.
-  const double cpu = cpu_us(c.busiest, s) * (s.slices - 1), moved = bytes_us(c.busiest, s) * (1 - s.first);
+  const auto load = [&](const Work &w) { return cpu_us(w, s) * (s.slices - 1) + bytes_us(w, s) * (1 - s.first); };
+  const Work &busiest = load(c.reader) > load(c.busiest) ? c.reader : c.busiest; // who lends has little to do
+  const double cpu = cpu_us(busiest, s) * (s.slices - 1), moved = bytes_us(busiest, s) * (1 - s.first);
   double stall = 0;
   if (s.slices > 1) {
     const double turn = 2 * way_us(c.quick) / std::max(1.0f, c.quick.rounds()); // there and back
@@ -162,7 +168,6 @@ Estimate CostFormula::estimate(uint64_t bytes, uint32_t channels, uint32_t slot,
   }
   if (const double wire = wire_us(c, s) + way_us(c.quick); wire_us(c, s) > 0 && wire > e.us)
     e.us = wire, e.latency_us = way_us(c.quick), e.bandwidth_us = wire_us(c, s), e.cpu_us = 0;
-  if (2 * s.bytes * c.host.ranks >= k_.nontemporal_from) e.flags |= TUTTI_CAND_NONTEMPORAL;
   return e;
 }
 
@@ -179,7 +184,7 @@ CostModel CostModel::unloaded() const {
   return CostModel(std::move(in));
 }
 
-Result<Estimate> CostModel::propose(const Iface<tutti_algo_v1> &algo, const tutti_proto_v1 &proto, tutti_coll coll,
+Result<Estimate> CostModel::propose(const Iface<tutti_algo_v1> &algo, const Iface<tutti_proto_v1> &proto, tutti_coll coll,
                                     uint32_t req_flags, uint64_t bytes, const Limits &limits) const {
   PlanSource source;
   source.algo = algo;
@@ -188,11 +193,14 @@ Result<Estimate> CostModel::propose(const Iface<tutti_algo_v1> &algo, const tutt
   source.process_of_rank = in_.process_of_rank;
   source.shm = in_.shm;
   source.flags = req_flags;
-  if (in_.shared && proto.signal != TUTTI_SIGNAL_DESCRIPTOR) source.flags |= TUTTI_REQ_MULTICAST;
+  if (in_.shared && proto.table->signal != TUTTI_SIGNAL_DESCRIPTOR) source.flags |= TUTTI_REQ_MULTICAST;
   TUTTI_ASSIGN(shorter, plan_cost(source));
   source.flags |= TUTTI_REQ_MANY_SLICES;
   TUTTI_ASSIGN(longer, plan_cost(source));
-  const CostFormula formula(in_, *shorter, *longer, proto);
+  const auto kernel = proto.table->kernel; // what is asked for is as good as any
+  const bool past_cache = kernel && kernel(proto.plugin->state, TUTTI_FORM_DECODE, TUTTI_DT_FLOAT32, TUTTI_RED_SUM,
+                                           TUTTI_KERNEL_NONTEMPORAL);
+  const CostFormula formula(in_, *shorter, *longer, *proto.table, past_cache);
   // Few: links of a communicator are made for each pair of slot and depth that is in use.
   static constexpr std::array<std::pair<uint32_t, uint32_t>, 6> kSlots{
       {{1 << 10, 16}, {8 << 10, 8}, {16 << 10, 8}, {32 << 10, 8}, {64 << 10, 4}, {128 << 10, 4}}};

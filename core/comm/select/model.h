@@ -22,14 +22,14 @@ struct CostConstants {
 
   std::array<Link, kLinkClasses> link{{{0.15, 0.03, 0.08}, {0.2, 0.03, 0.1}, {8, 1.0, 0.2}}};
   Curve slot_factor{1, 1, 1.6, 1.8};     // on byte_ns of memory links, by bytes of slots that a core goes round in
-  Curve memory_ns{0, 0.005, 0.03, 0.05}; // for a byte read or written beyond what is in the cache, by bytes of the host's buffers
+  Curve memory_ns{0, 0.005, 0.03, 0.05};    // a byte read or written, beyond one in the cache; by bytes of a host's buffers
+  Curve past_cache_ns{1, 0.1, 0.02, 0.015}; // the same where results are stored past the caches
   double step_us = 0.015;                // of the executor, beside its messages
   double copy_ns = 0.03;                 // memory to memory, in the cache
   double reduce_ns = 0.03;               // an operand beside the first, in the cache
   double piece_ns = 1.5;                 // a look at a word of a protocol that has words in the data, either end
   double pull_us = 1.4, pull_ns = 0.15;  // reading another process's private memory: a message, a byte of it
   double turn_us = 1.6;                  // a core goes from one rank to the next
-  double nontemporal_from = 32e6;        // bytes of a host's buffers from which stores past the caches gain
   double net_gbs = 6;                    // GB/s of one stream on a net link
 
   std::string encode() const;
@@ -45,10 +45,10 @@ struct CostConstants {
     for (size_t i = 0; i < kFootprints.size(); i++) {
       fn(fmt::format("slot_factor_{}", i), c.slot_factor[i]);
       fn(fmt::format("memory_ns_{}", i), c.memory_ns[i]);
+      fn(fmt::format("past_cache_ns_{}", i), c.past_cache_ns[i]);
     }
     fn("step_us", c.step_us), fn("copy_ns", c.copy_ns), fn("reduce_ns", c.reduce_ns), fn("piece_ns", c.piece_ns);
     fn("pull_us", c.pull_us), fn("pull_ns", c.pull_ns), fn("turn_us", c.turn_us), fn("net_gbs", c.net_gbs);
-    fn("nontemporal_from", c.nontemporal_from);
   }
 };
 
@@ -88,8 +88,8 @@ public:
   explicit CostModel(Input input) : in_(std::move(input)) {}
 
   // The best of a few channels, slots and depths. An error is the algorithm's.
-  Result<Estimate> propose(const Iface<tutti_algo_v1> &algo, const tutti_proto_v1 &proto, tutti_coll coll, uint32_t req_flags,
-                           uint64_t bytes, const Limits &limits) const;
+  Result<Estimate> propose(const Iface<tutti_algo_v1> &algo, const Iface<tutti_proto_v1> &proto, tutti_coll coll,
+                           uint32_t req_flags, uint64_t bytes, const Limits &limits) const;
   // The same job as if no rank shared a core and all of a host shared memory: depends on ranks and hosts alone.
   CostModel unloaded() const;
 
@@ -100,8 +100,10 @@ private:
 // The formulas, on features at hand. `shorter` is of the plan for one slice, `longer` of the one for many.
 class CostFormula {
 public:
-  CostFormula(const CostModel::Input &in, const PlanCost &shorter, const PlanCost &longer, const tutti_proto_v1 &proto)
-      : in_(in), k_(in.constants), shorter_(shorter), longer_(longer), proto_(proto) {}
+  // past_cache: the protocol can store results past the caches.
+  CostFormula(const CostModel::Input &in, const PlanCost &shorter, const PlanCost &longer, const tutti_proto_v1 &proto,
+              bool past_cache)
+      : in_(in), k_(in.constants), shorter_(shorter), longer_(longer), proto_(proto), past_cache_(past_cache) {}
   Estimate estimate(uint64_t bytes, uint32_t channels, uint32_t slot, uint32_t depth) const;
   uint64_t chunk_bytes(uint64_t bytes, uint32_t channels) const; // of the plan for one slice
 
@@ -117,6 +119,7 @@ private:
   const CostConstants &k_;
   const PlanCost &shorter_, &longer_;
   const tutti_proto_v1 &proto_;
+  const bool past_cache_;
 };
 
 } // namespace tutti

@@ -71,6 +71,12 @@ float load_of(const Work &w) {
   return time_on(kQuickClock, w) + time_on(kBroadClock, w) * 1e3f; // bytes first
 }
 
+void note_rank(PlanCost &cost, const Work &w) {
+  const auto in = [](const Work &x) { return x.in[0] + x.in[1] + x.in[2]; };
+  if (load_of(w) > load_of(cost.busiest)) cost.busiest = w;
+  if (in(w) > in(cost.reader)) cost.reader = w;
+}
+
 // The host whose cores have most to do, `work` being of a rank there on average.
 size_t fullest_host(const Topology &t) {
   size_t best = 0;
@@ -170,7 +176,7 @@ Result<PlanCost> cost_some(const PlanSource &source) {
     const Own own = ask_algorithm(source, r);
     scale_sent(w, own.bytes);
     rounds = std::max(rounds, own.rounds);
-    if (load_of(w) > load_of(cost.busiest)) cost.busiest = w;
+    note_rank(cost, w);
     (r == 0 ? first : others).add(w);
     cost.chunk = chunk_share(*plan);
     cost.rings = std::max(cost.rings, rings_of(*plan));
@@ -274,7 +280,7 @@ Result<PlanCost> cost_of_plans(std::span<const std::shared_ptr<const Plan>> plan
         cost.queued = std::max(cost.queued, ++queued[paper.wires[node.send_first + k]]);
     }
   for (size_t r = 0; r < plans.size(); r++) {
-    if (r == 0 || load_of(works[r]) > load_of(cost.busiest)) cost.busiest = works[r];
+    note_rank(cost, works[r]);
     cost.rings = std::max(cost.rings, rings_of(*plans[r]));
   }
   add_host(cost, source, works);

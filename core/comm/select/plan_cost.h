@@ -38,7 +38,7 @@ struct CriticalPath {
 
 struct PlanCost {
   CriticalPath quick, broad; // critical when messages are empty, and when only their bytes count
-  Work busiest;              // of the rank with most to do
+  Work busiest, reader;      // of the rank with most to do, and of the one that receives most
   struct Host {
     Work work; // of all its ranks
     uint32_t ranks = 1, cores = 1;

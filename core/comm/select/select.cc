@@ -142,7 +142,7 @@ void Selector::predict(uint32_t row, uint64_t bytes, Ask ask, const Limits &l, s
   const CostModel::Limits limits{l.channels.min, l.channels.proposal(bytes), l.slot_bytes, l.depth};
   const uint32_t flags = row == kRowV ? static_cast<uint32_t>(TUTTI_REQ_NONUNIFORM) : 0u;
   for (Rated &w : ways) {
-    auto e = model.propose(w.algo, *w.proto.table, coll_of_row(row), flags, bytes, limits);
+    auto e = model.propose(w.algo, w.proto, coll_of_row(row), flags, bytes, limits);
     if (!e.ok()) {
       w.reason = fmt::format("nothing can be predicted for it: {}", e.status().error().message);
       w.by_algo = w.by_proto = false;

@@ -53,7 +53,8 @@ TEST_CASE("what is measured are positive numbers that fit into their text") {
   CostConstants::each(c, [](const std::string &name, double v) {
     CAPTURE(name);
     CHECK(std::isfinite(v));
-    if (name.find("memory_ns") == std::string::npos && name != "pull_ns") CHECK(v > 0);
+    const bool difference = name.find("memory_ns") == 0 || name.find("past_cache_ns") == 0 || name == "pull_ns";
+    if (!difference) CHECK(v > 0);
   });
   CHECK(CostConstants::decode(c.encode()));
 }
@@ -80,7 +81,7 @@ TEST_CASE("a file that is not what was written says what is wrong with it") {
   for (const auto &[text, why] : std::map<std::string, std::string>{
            {"", "it is of another machine"},
            {"\x7f\x45LF\x02", "it is no TOML"},
-           {good.substr(0, good.size() / 2), "costs."},
+           {good.substr(0, good.rfind('\n', good.size() / 2) + 1), "costs."},
            {good + "[costs", "it is no TOML"},
            {"machine = \"m\"\ncosts = 3", "costs.local_latency_us is no number"},
            {std::string(100'000, '#'), "it is longer than"},

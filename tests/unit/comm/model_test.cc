@@ -26,7 +26,10 @@ CostModel::Input job(uint32_t ranks, uint32_t cores, uint32_t per_host = ~0u) {
 }
 Estimate ask(const CostModel &model, const char *name, const tutti_proto_v1 &p, tutti_coll coll, uint64_t bytes,
              const CostModel::Limits &limits = {}) {
-  auto e = model.propose(algo(name), p, coll, 0, bytes, limits);
+  Iface<tutti_proto_v1> proto;
+  proto.plugin = algo(name).plugin;
+  proto.table = &p;
+  auto e = model.propose(algo(name), proto, coll, 0, bytes, limits);
   REQUIRE_MESSAGE(e.ok(), (e.ok() ? "" : e.status().error().message));
   return *e;
 }
@@ -139,7 +142,7 @@ TEST_CASE("unloaded() depends on ranks and hosts alone") {
 
 TEST_CASE("constants survive their text, and other texts are refused") {
   CostConstants c;
-  c.link[2].latency_us = 12.5, c.slot_factor[3] = 0.625, c.nontemporal_from = 3e7;
+  c.link[2].latency_us = 12.5, c.slot_factor[3] = 0.625, c.net_gbs = 3e7;
   const auto back = CostConstants::decode(c.encode());
   REQUIRE(back);
   CHECK(back->encode() == c.encode());
