@@ -174,7 +174,7 @@ Status Communicator::take_channels(std::span<const std::byte> told) {
                        channels_->cluster->hosts.size());
   core_->engine->set_routes(net_routes(*channels_->cluster, topology_, rank_));
   // Orders of summands may depend on no machine then; the ways over NICs may.
-  if (determinism_of(*options_.config) == Determinism::off) topology_.cluster = channels_->cluster;
+  if (determinism_of(strictest_determinism(*options_.config)) == Determinism::off) topology_.cluster = channels_->cluster;
   return {};
 }
 
@@ -304,7 +304,7 @@ void Communicator::log_channels() const {
   const Cluster &cluster = *channels_->cluster;
   if (!topology_.cluster)
     log::info(Subsys::graph, "comm {:#x}: channels: {}: rings and trees of the standard order", id,
-              describe_determinism(*options_.config));
+              describe_determinism(strictest_determinism(*options_.config)));
   else if (const std::string text = reordering(cluster, topology_); !text.empty())
     log::info(Subsys::graph, "comm {:#x}: {}", id, text);
   for (size_t c = 0; c < cluster.channels.size(); c++)

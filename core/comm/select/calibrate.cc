@@ -83,7 +83,7 @@ CostConstants measure_machine(bool *whole) {
 
 CostConstants machine_costs(const Config &config) {
   const std::string &mode = config.text("tuner.calibrate");
-  if (mode == "off" || determinism_of(config) != Determinism::off) return {};
+  if (mode == "off" || determinism_of(strictest_determinism(config)) != Determinism::off) return {};
   bool whole = true;
   if (mode == "always") return measured("tuner.calibrate = always", &whole);
   static std::mutex mutex; // guards known; one communicator of the process measures, the others use it

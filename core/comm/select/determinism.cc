@@ -1,5 +1,6 @@
 #include "comm/select/determinism.h"
 #include "base/types.h"
+#include "comm/select/table.h"
 #include "topology/cluster.h"
 
 namespace tutti {
@@ -50,6 +51,16 @@ Outcome order_of(const Iface<tutti_algo_v1> &algo, tutti_coll coll, const Varian
 
 Determinism determinism_of(const Setting &setting) {
   return static_cast<Determinism>(setting.number);
+}
+
+const Setting &strictest_determinism(const Config &config) {
+  const Setting *out = &config.setting("coll.deterministic");
+  for (uint32_t row = 0; row < kRows; row++)
+    for (uint32_t b = 0; b < kBuckets; b++)
+      if (const Setting &s = config.setting_for("coll.deterministic", coll_of_row(row), bytes_of(row, b));
+          s.number > out->number)
+        out = &s;
+  return *out;
 }
 
 std::string describe_determinism(const Setting &s) {

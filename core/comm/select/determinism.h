@@ -15,6 +15,7 @@ enum class Determinism : int64_t {
   size, // an element's bits depend on its operands, the number of ranks and their order alone
 };
 Determinism determinism_of(const Setting &setting);
+const Setting &strictest_determinism(const Config &config); // of all collectives and sizes
 std::string describe_determinism(const Setting &setting); // `deterministic = "size" (TUTTI_DETERMINISTIC)`
 
 // A request for `coll` as this communicator's topology shapes it.
