@@ -32,7 +32,7 @@ std::string busid_of(const tutti_net_dev &dev) {
 // Copies a machine without some of its nodes.
 class Copier {
 public:
-  Copier(const Machine &from, const std::vector<bool> &dropped) : from_(from), place_(from.nodes().size(), -1) {
+  Copier(const Machine &from, const std::vector<bool> &dropped) : place_(from.nodes().size(), -1) {
     for (size_t i = 0; i < place_.size(); i++)
       if (!dropped[i]) place_[i] = to_.add(from.node(static_cast<int>(i)));
     for (const int i : place_)
@@ -46,7 +46,6 @@ public:
   Machine &to() { return to_; }
 
 private:
-  const Machine &from_;
   std::vector<int> place_;
   Machine to_;
 };

@@ -75,7 +75,7 @@ TEST_CASE("a job runs the rings that were searched over two NUMA nodes, says so,
                           EXPECT(r, t["reordering"] == "ring order: 0 1 2 3 -> 0 2 1 3");
                           EXPECT(r, t["standard_order"] == false);
                           EXPECT(r, t["why"].size() >= 2);
-                          run_all(r, {0, 1, 1000, 70'001}, false);
+                          run_all(r, {3, 30'001}, false);
                           const std::string mine = log + "." + std::to_string(getpid());
                           if (r.rank == 0)
                             says(r, text_of_file(mine),
@@ -107,6 +107,28 @@ TEST_CASE("a topology file that is wrong is an error on all ranks that names its
                         says(r, tuttiGetLastError(nullptr), {"/nowhere/to/be/found.xml"});
                       }) == 0);
   if (!in_rank()) fs::remove(bad);
+}
+
+TEST_CASE("hosts of different kinds are described each by its lowest rank, and a wrong file of one is every rank's error") {
+  const auto far_away = [](Rank &r, const char *file) { // ranks 2 and 3 are on a host of their own
+    if (r.rank < 2) return;
+    setenv("TUTTI_HOSTID", "another", 1);
+    setenv("TUTTI_TOPO_FILE", file, 1);
+  };
+  CHECK(run_processes(4, {.init = false}, [&](Rank &r, const tuttiUniqueId &id) {
+          far_away(r, kTwoNodes.c_str() + kTwoNodes.find('=') + 1);
+          if (!EXPECT_OK(r, tuttiCommInitRank(&r.comm, r.n, id, r.rank))) return;
+          const auto t = topology(r);
+          EXPECT(r, t["hosts"] == 2);
+          EXPECT(r, t["channels"].get<size_t>() == t["rings"].size());
+          says(r, t["why"][0], {"4 ranks on 2 hosts of 2 kinds"});
+          run_all(r, {1000, 30'001}, false);
+        }) == 0);
+  CHECK(run_processes(4, {.init = false}, [&](Rank &r, const tuttiUniqueId &id) {
+          far_away(r, "/nowhere/host.xml");
+          EXPECT(r, tuttiCommInitRank(&r.comm, r.n, id, r.rank) == tuttiInvalidUsage);
+          says(r, tuttiGetLastError(nullptr), {"TUTTI_TOPO_FILE", "/nowhere/host.xml"});
+        }) == 0);
 }
 
 TEST_CASE("a job writes the host's description and its channels, and takes channels from a file") {

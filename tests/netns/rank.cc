@@ -21,8 +21,7 @@ TEST_CASE("long messages are right between two hosts") {
   EXPECT_OK(r, tuttiCommCount(r.comm, &r.n));
   for (const support::Coll coll : {support::Coll::all_reduce, support::Coll::all_gather, support::Coll::reduce_scatter,
                                    support::Coll::broadcast, support::Coll::alltoall, support::Coll::send_recv})
-    for (const size_t count : {size_t{1'000'003}, size_t{400'000}})
-      support::run_case(r, {coll, tuttiFloat32, tuttiSum, count});
+    for (const size_t count : {size_t{1'000'003}, size_t{400'000}}) support::run_case(r, {coll, tuttiFloat32, tuttiSum, count});
   EXPECT_OK(r, tuttiCommDestroy(r.comm));
   CHECK(r.failures == 0);
 }
