@@ -4,6 +4,7 @@
 #include "comm/communicator.h"
 #include "comm/startup.h"
 #include "log/log.h"
+#include <optional>
 
 namespace tutti {
 namespace {
@@ -85,14 +86,18 @@ Status Communicator::set_up() {
     log::info(Subsys::net, "comm {:#x}: network {} ({})", b.comm_id(), net_ ? net_.table->name : "none", why);
     const RankFacts mine = make_facts(*options_.config, *p.registry, tuner_, net_);
     TUTTI_ASSIGN(encoded, b.allgather(mine.encode(), deadline, "comparing versions and settings"));
-    std::vector<RankFacts> facts;
+    std::optional<RankFacts> first; // one at a time: of hundreds of thread ranks each holds hundreds
+    Status differ;                  // of the lowest rank that does
     std::vector<TopologyInput> inputs;
     for (int r = 0; r < nranks_; r++) {
       TUTTI_ASSIGN(f, RankFacts::decode(encoded[static_cast<size_t>(r)]));
       inputs.push_back({b.peer(r).host, f.cpus});
-      facts.push_back(std::move(f));
+      if (!first)
+        first = std::move(f);
+      else if (differ.ok())
+        differ = compare_facts(*first, r, f);
     }
-    if (Status differ = compare_facts(facts); !differ.ok()) {
+    if (!differ.ok()) {
       farewell();
       return differ;
     }
