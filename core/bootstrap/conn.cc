@@ -101,6 +101,10 @@ Conn::Ptr Conn::dial(Service &service, const Target &target, const Hello &hello,
   }
   TrackedFd fd = TrackedFd::socket(where.ss_family, SOCK_STREAM);
   int err = fd ? 0 : errno;
+  if (err == EMFILE && more_fds()) {
+    fd = TrackedFd::socket(where.ss_family, SOCK_STREAM);
+    err = fd ? 0 : errno;
+  }
   Ptr c(new Conn(service, std::move(fd), is_unix, target.text()));
   c->hello_ = hello;
   c->key_ = key;
@@ -116,7 +120,10 @@ Conn::Ptr Conn::dial(Service &service, const Target &target, const Hello &hello,
     c->start(EPOLLOUT);
     return c;
   }
-  const Status why = fail_errno(err, "cannot connect");
+  Status why = fail_errno(err, "cannot connect");
+  if (err == EMFILE)
+    why.error().message +=
+        fmt::format("; the limit is {}: raise it (ulimit -n), or use fewer ranks per process", fd_limit_text());
   service.post([weak = std::weak_ptr<Conn>(c), why] {
     if (auto self = weak.lock()) self->lost(why);
   });

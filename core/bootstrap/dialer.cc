@@ -140,6 +140,7 @@ std::string Dialer::last_error() const {
     if (!out.empty()) out += ", ";
     out += job_.targets[i].text() + ": " + errors_[i];
   }
+  for (size_t i = 0; out.empty() && i < job_.targets.size(); i++) out = errors_[i];
   return out.empty() ? "no answer yet" : out;
 }
 

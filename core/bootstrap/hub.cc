@@ -280,6 +280,7 @@ void Hub::accept_all(const std::shared_ptr<Listener> &l) {
     sockaddr_storage from{};
     TrackedFd fd = TrackedFd::accept(l->fd.get(), &from);
     if (!fd) {
+      if (errno == EMFILE && more_fds()) return; // what waits wakes us again
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause(l);
       if (errno == ECONNABORTED || errno == EINTR) continue;
       return;
@@ -292,8 +293,11 @@ void Hub::accept_all(const std::shared_ptr<Listener> &l) {
 }
 
 void Hub::pause(const std::shared_ptr<Listener> &l) {
-  log::write_once(log::Level::warn, log::Subsys::bootstrap, "accept",
-                  "cannot accept connections: too many open files; raise ulimit -n");
+  log::write_once(
+      log::Level::warn, log::Subsys::bootstrap, "accept",
+      fmt::format("cannot accept connections: too many open files; the limit is {}: raise it (ulimit -n), or use fewer "
+                  "ranks per process",
+                  fd_limit_text()));
   if (l->paused) return;
   l->paused = true;
   service_.modify(l->token, 0);

@@ -2,7 +2,6 @@
 #include "bootstrap/hub.h"
 #include "log/log.h"
 #include <algorithm>
-#include <sys/resource.h>
 
 namespace tutti::boot {
 namespace {
@@ -10,19 +9,8 @@ namespace {
 constexpr auto kFirstReport = std::chrono::seconds(5);
 constexpr auto kReportEvery = std::chrono::seconds(15);
 constexpr auto kRemember = std::chrono::seconds(60);             // late ranks learn why a run failed
-constexpr Nanos kFirstRootSays = std::chrono::milliseconds(200); // who is missing, of all ranks
 constexpr rlim_t kOtherFds = 256;                                // what the process may need besides
-
-// A joining rank costs the root a descriptor; soft limits of 1024 are common where the hard one is far higher.
-void raise_fd_limit(int nranks) {
-  rlimit limit{};
-  const rlim_t need = static_cast<rlim_t>(nranks) + kOtherFds;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= need) return;
-  const rlim_t had = std::exchange(limit.rlim_cur, std::min(need, limit.rlim_max));
-  if (limit.rlim_cur > had && setrlimit(RLIMIT_NOFILE, &limit) == 0)
-    log::info(log::Subsys::bootstrap, "soft limit of open files raised from {} to {}: {} ranks check in here", had,
-              limit.rlim_cur, nranks);
-}
+constexpr Nanos kFirstRootSays = std::chrono::milliseconds(200); // who is missing, of all ranks
 
 } // namespace
 
@@ -176,7 +164,9 @@ void Root::check_in(const CheckIn &in, Sink sink) {
     run.first.root = in.root;
     run.first.first_root = in.first_root;
     run.range = ranks_of_root(in.nranks, in.nroots, in.root);
-    raise_fd_limit(run.range.size() + in.nroots - 1);
+    // A joining rank costs the root a descriptor.
+    raise_fd_limit(static_cast<rlim_t>(run.range.size() + in.nroots - 1) + kOtherFds,
+                   fmt::format("{} ranks check in here", run.range.size()));
   }
   heed_deadline(run, in);
   Entry &entry = run.entries[in.rank];

@@ -69,6 +69,26 @@ void TrackedFd::reset() {
   fd_.reset();
 }
 
+bool raise_fd_limit(rlim_t need, std::string_view why) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= need) return false;
+  const rlim_t had = std::exchange(limit.rlim_cur, std::min(need, limit.rlim_max));
+  if (limit.rlim_cur <= had || setrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
+  log::info(log::Subsys::bootstrap, "soft limit of open files raised from {} to {}: {}", had, limit.rlim_cur, why);
+  return true;
+}
+
+bool more_fds() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 && raise_fd_limit(2 * limit.rlim_cur, "all were in use");
+}
+
+std::string fd_limit_text() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return "unknown";
+  return fmt::format("{}, of at most {}", limit.rlim_cur, limit.rlim_max);
+}
+
 void Service::child_after_fork() { // only async-signal-safe calls
   for (int w = 0; w < kTracked / 64; w++) {
     uint64_t bits = g_tracked[w].exchange(0, std::memory_order_relaxed);

@@ -10,6 +10,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <thread>
 #include <unordered_map>
@@ -98,5 +100,11 @@ public:
 private:
   UniqueFd fd_;
 };
+
+// Raises the soft limit of open files to `need`, or as far as the hard one allows; soft limits of 1024 are common where the
+// hard one is far higher. false: nothing was gained.
+bool raise_fd_limit(rlim_t need, std::string_view why);
+bool more_fds();             // after EMFILE: twice as many
+std::string fd_limit_text(); // "1024 (soft limit; hard limit 4096)"
 
 } // namespace tutti::boot

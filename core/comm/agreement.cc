@@ -106,15 +106,12 @@ RankFacts make_facts(const Config &config, const Registry &registry, Iface<tutti
   return facts;
 }
 
-Status compare_facts(std::span<const RankFacts> ranks) {
-  for (size_t r = 1; r < ranks.size(); r++) {
-    if (ranks[r].agreed == ranks[0].agreed) continue;
-    const int rank = static_cast<int>(r);
-    for (const auto &[thing, value] : ranks[r].agreed)
-      if (const auto other = value_of(ranks[0], thing); other != value) return difference(rank, thing, value, other);
-    for (const auto &[thing, value] : ranks[0].agreed)
-      if (const auto other = value_of(ranks[r], thing); other != value) return difference(rank, thing, other, value);
-  }
+Status compare_facts(const RankFacts &first, int rank, const RankFacts &other) {
+  if (other.agreed == first.agreed) return {};
+  for (const auto &[thing, value] : other.agreed)
+    if (const auto his = value_of(first, thing); his != value) return difference(rank, thing, value, his);
+  for (const auto &[thing, value] : first.agreed)
+    if (const auto mine = value_of(other, thing); mine != value) return difference(rank, thing, mine, value);
   return {};
 }
 

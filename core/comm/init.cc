@@ -124,14 +124,19 @@ Status Communicator::set_up() {
     search.describe(&mine);
     TUTTI_ASSIGN(encoded, b.allgather(mine.encode(), deadline, "comparing versions and settings"));
     std::vector<RankFacts> facts;
+    Status wrong; // of the lowest rank that differs
     std::vector<TopologyInput> inputs;
     for (int r = 0; r < nranks_; r++) {
       TUTTI_ASSIGN(f, RankFacts::decode(encoded[static_cast<size_t>(r)]));
       inputs.push_back({b.peer(r).host, f.cpus});
+      if (r > 0) {
+        if (wrong.ok()) wrong = compare_facts(facts[0], r, f);
+        f.agreed = {}; // of hundreds of thread ranks each would hold hundreds
+      }
       facts.push_back(std::move(f));
     }
-    for (Status wrong : {compare_facts(facts), ChannelSearch::check(facts, b)}) {
-      if (wrong.ok()) continue;
+    if (wrong.ok()) wrong = ChannelSearch::check(facts, b);
+    if (!wrong.ok()) {
       farewell();
       return wrong;
     }
