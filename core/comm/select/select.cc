@@ -272,8 +272,9 @@ std::vector<Rated> Selector::rate(uint32_t row, uint64_t bytes) const {
   for (Rated &w : list(row, bytes)) {
     if (w.can_run() && fixes_order(row) && own_order(w.algo, row).id != row_order(row).id) {
       w.by_algo = w.by_proto = false;
-      w.reason = fmt::format("{}: it combines in another order than {}, which all sizes have",
-                             describe_determinism(determinism(row)), row_order(row).algo);
+      if (row_order(row).id)
+        w.reason = fmt::format("{}: it combines in another order than {}, which all sizes have",
+                               describe_determinism(determinism(row)), row_order(row).algo);
     }
     (w.reason.empty() ? usable : w.can_run() ? excluded : refused).push_back(std::move(w));
   }
