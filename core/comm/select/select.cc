@@ -135,11 +135,12 @@ tutti_tune_query Selector::query_of(uint32_t row, uint64_t bytes, Ask ask) const
 
 // Cost, channels, slots and depth as the model has them: what the tuner is proposed, and what holds where it has no opinion.
 void Selector::predict(uint32_t row, uint64_t bytes, Ask ask, const Limits &l, std::vector<Rated> &ways) const {
-  for (Rated &w : ways) w.channels = l.channels.proposal(bytes);
+  const uint32_t channels = l.channels.proposal(bytes); // of the topology: the model knows one device
+  for (Rated &w : ways) w.channels = channels;
   if (!in_.model) return;
   const CostModel made_up = ask == Ask::here ? CostModel({}) : in_.model->unloaded();
   const CostModel &model = ask == Ask::here ? *in_.model : made_up;
-  const CostModel::Limits limits{l.channels.min, l.channels.proposal(bytes), l.slot_bytes, l.depth};
+  const CostModel::Limits limits{channels, channels, l.slot_bytes, l.depth};
   const uint32_t flags = row == kRowV ? static_cast<uint32_t>(TUTTI_REQ_NONUNIFORM) : 0u;
   for (Rated &w : ways) {
     auto e = model.propose(w.algo, w.proto, coll_of_row(row), flags, bytes, limits);
