@@ -105,6 +105,7 @@ Status Communicator::set_up() {
     for (int r = 0; r < nranks_; r++) {
       TUTTI_ASSIGN(f, RankFacts::decode(encoded[static_cast<size_t>(r)]));
       inputs.push_back({b.peer(r).host, f.cpus});
+      if (b.peer(r).host == b.peer(rank_).host) host_cpus_.add(f.cpus);
       facts.push_back(std::move(f));
     }
     if (Status differ = compare_facts(facts); !differ.ok()) {
@@ -186,7 +187,7 @@ Status Communicator::exchange_selection() {
   if (!selector.ok())
     mine = SelectionTable::encode_refusal(selector.status().error().message);
   else if (selector_ = std::make_unique<Selector>(std::move(*selector)); rank_ == 0) {
-    const CostConstants costs = machine_costs(*options_.config);
+    const CostConstants costs = machine_costs(*options_.config, host_cpus_);
     selector_->use_model(cost_model(costs));
     auto table = selector_->table();
     if (table.ok()) table->costs = costs.encode();
