@@ -73,7 +73,7 @@ Result<UniqueId> new_id(const Config &config) {
 Result<UniqueId> start_root(const Config &config, UniqueId id, bool stays, std::function<void()> on_done) {
   Service &service = Service::get();
   TUTTI_ASSIGN(self, service.hub().contact(config));
-  auto root = std::make_shared<Root>(service, id, self, stays);
+  auto root = std::make_shared<Root>(service, id, self, config, stays);
   root->on_done = std::move(on_done);
   const Nanos limit = kIdleRoot * config.duration("core.init_timeout");
   service.post([&service, root, limit] { // before any check-in of this process: tasks keep their order
@@ -128,11 +128,34 @@ void JoinStop::arm(const std::function<void(const Error &)> &fn) {
   if (fn && why) fn(*why);
 }
 
-Result<std::unique_ptr<Bootstrap>> Bootstrap::join(const tuttiUniqueId &id, int nranks, int rank,
+namespace {
+
+Result<std::vector<boot::UniqueId>> decode_all(std::span<const tuttiUniqueId> ids, int nranks) {
+  if (ids.empty() || ids.size() > static_cast<size_t>(nranks))
+    return fail(Code::invalid_argument, "{} unique ids for {} ranks: there is at least one, and a rank for each", ids.size(),
+                nranks)
+        .phase("bootstrap");
+  std::vector<boot::UniqueId> out;
+  for (const tuttiUniqueId &raw : ids) {
+    auto id = boot::decode(raw);
+    if (!id.ok()) return std::move(id.status());
+    for (size_t i = 0; i < out.size(); i++)
+      if (out[i].base == id->base)
+        return fail(Code::invalid_argument, "unique ids {} and {} are of the same root", i, out.size())
+            .phase("bootstrap")
+            .hint("each comes from a call of tuttiGetUniqueId of its own");
+    out.push_back(std::move(*id));
+  }
+  return out;
+}
+
+} // namespace
+
+Result<std::unique_ptr<Bootstrap>> Bootstrap::join(std::span<const tuttiUniqueId> ids, int nranks, int rank,
                                                    std::shared_ptr<const Config> config, Deadline deadline, JoinStop *stop) {
   if (nranks < 1 || rank < 0 || rank >= nranks)
     return fail(Code::invalid_argument, "rank {} of {}: ranks are 0 to nranks - 1", rank, nranks).phase("bootstrap");
-  TUTTI_ASSIGN(parsed, boot::decode(id));
+  TUTTI_ASSIGN(parsed, decode_all(ids, nranks));
   auto member = std::make_shared<boot::Member>(boot::Service::get(), boot::comm_identity(parsed), std::move(config));
   if (stop)
     stop->arm([weak = std::weak_ptr(member)](const Error &why) {

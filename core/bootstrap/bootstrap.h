@@ -60,10 +60,16 @@ public:
   // Starts a root in this process (owned by the service thread, ends after everybody joined or its deadline) and returns its
   // id.
   static Result<tuttiUniqueId> create_id(const Config &config);
-  // Collective: check-in at the root, ring, exchange of PeerInfo. Errors name the ranks that are missing.
-  static Result<std::unique_ptr<Bootstrap>> join(const tuttiUniqueId &id, int nranks, int rank,
+  // Collective: check-in at the root, ring, exchange of PeerInfo. Errors name the ranks that are missing. Of several ids, the
+  // same in the same order on all ranks, each root serves its share of the ranks; the first one hears from all others.
+  static Result<std::unique_ptr<Bootstrap>> join(std::span<const tuttiUniqueId> ids, int nranks, int rank,
                                                  std::shared_ptr<const Config> config, Deadline deadline,
                                                  JoinStop *stop = nullptr);
+  static Result<std::unique_ptr<Bootstrap>> join(const tuttiUniqueId &id, int nranks, int rank,
+                                                 std::shared_ptr<const Config> config, Deadline deadline,
+                                                 JoinStop *stop = nullptr) {
+    return join(std::span(&id, 1), nranks, rank, std::move(config), deadline, stop);
+  }
   // Rank, size and id from the environment (tutti run, mpirun via PMIx, TUTTI_RANK + TUTTI_COMM_ID); see launch.h.
   struct Launch {
     int rank = -1, nranks = 0, local_rank = -1, local_size = -1;

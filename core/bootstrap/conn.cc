@@ -1,4 +1,5 @@
 #include "bootstrap/conn.h"
+#include "bootstrap/hub.h"
 #include "log/log.h"
 #include <cstring>
 #include <netinet/tcp.h>
@@ -65,13 +66,13 @@ void Conn::start(uint32_t events) {
         if (auto self = weak.lock()) self->ready(e);
       },
       &token_);
-  timer_ =
-      service_.at(Clock::now() + kHandshakeTime + (state_ == State::wait_hello ? Nanos(0) : std::chrono::seconds(1)), [weak] {
-        if (auto self = weak.lock()) {
-          self->timer_ = 0;
-          self->lost(fail(Code::timeout, "no complete handshake within {}", seconds(kHandshakeTime)));
-        }
-      });
+  const Nanos limit = service_.hub().patience();
+  timer_ = service_.at(Clock::now() + limit, [weak, limit] {
+    if (auto self = weak.lock()) {
+      self->timer_ = 0;
+      self->lost(fail(Code::timeout, "no complete handshake within {}", seconds(limit)));
+    }
+  });
   if (!s.ok())
     service_.post([weak, s] {
       if (auto self = weak.lock()) self->lost(s);

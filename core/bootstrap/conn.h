@@ -94,7 +94,6 @@ private:
   std::deque<Out> out_;
 };
 
-constexpr auto kHandshakeTime = std::chrono::seconds(5);
 constexpr auto kLinger = std::chrono::seconds(5); // for the other end to take what was sent before leaving
 // Keep-alive and time-outs: a dead host or link is noticed after about this time.
 void tune_tcp(int fd, Nanos dead_after);

@@ -77,12 +77,55 @@ Identity root_identity(const UniqueId &id) {
   return {id.base, derive(id.secret, "tutti root", {})};
 }
 
-Identity comm_identity(const UniqueId &id) {
+namespace {
+void put_rest(Writer &w, std::span<const UniqueId> ids) { // those after the first
+  for (size_t i = 1; i < ids.size(); i++) {
+    const tuttiUniqueId raw = encode(ids[i]);
+    w.raw(std::as_bytes(std::span(raw.internal)));
+  }
+}
+} // namespace
+
+Identity comm_identity(std::span<const UniqueId> ids) {
+  const UniqueId &id = ids.front();
   Writer w;
   w.u64(id.base);
   w.u32(id.generation);
+  put_rest(w, ids);
   const Bytes data = w.take();
   return {derive_u64(id.secret, "tutti comm id", data), derive(id.secret, "tutti comm key", data)};
+}
+
+uint64_t hash_ids(std::span<const UniqueId> ids) {
+  Writer w;
+  w.u64(ids.front().base);
+  w.u32(ids.front().generation);
+  put_rest(w, ids);
+  return derive_u64(ids.front().secret, "tutti ids", w.take());
+}
+
+Bytes seal(const Secret &key, std::span<const std::byte> data) {
+  ready();
+  Bytes box(crypto_secretbox_NONCEBYTES + crypto_secretbox_MACBYTES + data.size());
+  random_bytes(std::span(box).first(crypto_secretbox_NONCEBYTES));
+  const auto *nonce = reinterpret_cast<const unsigned char *>(box.data());
+  crypto_secretbox_easy(reinterpret_cast<unsigned char *>(box.data() + crypto_secretbox_NONCEBYTES),
+                        reinterpret_cast<const unsigned char *>(data.data()), data.size(), nonce,
+                        reinterpret_cast<const unsigned char *>(key.data()));
+  return box;
+}
+
+std::optional<Bytes> unseal(const Secret &key, std::span<const std::byte> box) {
+  ready();
+  constexpr size_t around = crypto_secretbox_NONCEBYTES + crypto_secretbox_MACBYTES;
+  if (box.size() < around) return {};
+  Bytes data(box.size() - around);
+  const auto *bytes = reinterpret_cast<const unsigned char *>(box.data());
+  if (crypto_secretbox_open_easy(reinterpret_cast<unsigned char *>(data.data()), bytes + crypto_secretbox_NONCEBYTES,
+                                 box.size() - crypto_secretbox_NONCEBYTES, bytes,
+                                 reinterpret_cast<const unsigned char *>(key.data())) != 0)
+    return {};
+  return data;
 }
 
 Identity child_identity(const Identity &parent, uint64_t split, int color) {

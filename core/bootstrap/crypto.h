@@ -21,8 +21,12 @@ struct Identity {
   uint64_t comm = 0;
   Secret key{};
 };
-Identity root_identity(const UniqueId &id); // comm = id.base
-Identity comm_identity(const UniqueId &id);
+Identity root_identity(const UniqueId &id);            // comm = id.base
+Identity comm_identity(std::span<const UniqueId> ids); // ids: of all roots
+uint64_t hash_ids(std::span<const UniqueId> ids);      // tells nothing of their secrets
+// What only those who know the key can read, and nobody else can have written.
+Bytes seal(const Secret &key, std::span<const std::byte> data);
+std::optional<Bytes> unseal(const Secret &key, std::span<const std::byte> box);
 Identity child_identity(const Identity &parent, uint64_t split, int color);
 
 } // namespace tutti::boot

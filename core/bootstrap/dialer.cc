@@ -1,11 +1,12 @@
 #include "bootstrap/dialer.h"
+#include "bootstrap/hub.h"
 #include "tutti/plugin/cxx/netif.hpp"
 
 namespace tutti::boot {
 namespace {
 
 constexpr auto kNextTarget = std::chrono::milliseconds(250); // a place that has not answered by then gets a rival
-constexpr auto kRoundTime = std::chrono::seconds(2);         // what hangs longer is tried anew
+constexpr Nanos kRoundTime = std::chrono::seconds(2);        // what hangs longer is tried anew, twice as patiently
 
 bool refused(int err) {
   return err == ECONNREFUSED || err == EHOSTUNREACH || err == ENETUNREACH || err == EADDRNOTAVAIL;
@@ -73,8 +74,10 @@ void Dialer::next_target() {
   };
   // A listener of this host that is slow gets no rival: only it can carry descriptors. Where there is none, that is known at
   // once.
-  if (!job_.targets[i].unix_name.empty()) return set_timer(kRoundTime, &Dialer::round_over);
-  set_timer(i + 1 < job_.targets.size() ? Nanos(kNextTarget) : Nanos(kRoundTime), &Dialer::next_target);
+  // Where there is one it answers when its process gets a core: it is waited for until the deadline.
+  if (!job_.targets[i].unix_name.empty()) return set_timer(job_.deadline - Clock::now(), &Dialer::round_over);
+  const Nanos round = kRoundTime * (int64_t(1) << std::min(rounds_ - 1, 20));
+  set_timer(i + 1 < job_.targets.size() ? Nanos(kNextTarget) : round, &Dialer::next_target);
 }
 
 void Dialer::failed(size_t index, const Status &why) {
@@ -187,6 +190,24 @@ std::vector<Target> targets_of(const Contact &to, uint64_t my_host, const Config
   if (to.host == my_host) out.push_back({unix_listener_name(to.process[0]), {}, {}});
   add_targets(&out, to.endpoints, config);
   return out;
+}
+
+Dialer::Job root_job(const UniqueId &id, int from, const Config &config, Clock::time_point deadline) {
+  const Identity root = root_identity(id);
+  Dialer::Job job;
+  if (id.process != 0 && id.host == static_cast<uint32_t>(host_id(config)))
+    job.targets.push_back({unix_listener_name(id.process), {}, {}});
+  add_targets(&job.targets, id.endpoints, config);
+  job.hello.library = library_version();
+  job.hello.comm = root.comm;
+  job.hello.from = from;
+  job.hello.to = kRootRank;
+  random_bytes(job.hello.nonce);
+  job.key = root.key;
+  job.deadline = deadline;
+  job.patient = id.from_address;
+  set_retries(&job, config);
+  return job;
 }
 
 void set_retries(Dialer::Job *job, const Config &config) {

@@ -49,6 +49,8 @@ std::vector<Target> targets_of(const Contact &to, uint64_t my_host, const Config
 // Link-local addresses get the scope of each own interface in turn. With a rule in socket.ifname connections leave from an
 // address that it names.
 void add_targets(std::vector<Target> *out, std::span<const Endpoint> endpoints, const Config &config);
+// To the root that made this id, for a check-in of rank `from`.
+Dialer::Job root_job(const UniqueId &id, int from, const Config &config, Clock::time_point deadline);
 // What the configuration says of retries.
 void set_retries(Dialer::Job *job, const Config &config);
 

@@ -3,6 +3,7 @@
 #include "bootstrap/root.h"
 #include "log/log.h"
 #include "tutti/plugin/cxx/netif.hpp"
+#include <algorithm>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/epoll.h>
@@ -13,9 +14,9 @@ namespace tutti::boot {
 namespace {
 
 constexpr int kBacklog = 4096;
-constexpr size_t kMaxHalfOpen = 512;
+constexpr size_t kMinHalfOpen = 512; // and twice the ranks of the largest communicator
 constexpr size_t kMaxParked = 4096;
-constexpr auto kParkTime = std::chrono::seconds(3);
+constexpr Nanos kLeastPatience = std::chrono::seconds(5);
 constexpr size_t kMaxAddresses = 8; // told to others, per process
 // SO_NETNS_COOKIE of linux 5.14; older headers lack it.
 constexpr int kNetnsCookie = 71;
@@ -23,14 +24,6 @@ constexpr int kNetnsCookie = 71;
 int family_of(const Config &config) {
   const std::string &f = config.text("socket.family");
   return f == "AF_INET" ? AF_INET : f == "AF_INET6" ? AF_INET6 : 0;
-}
-
-// "LOW-HIGH", checked by config; {0, 0} = any port.
-std::pair<int, int> ports_of(const Config &config) {
-  int low = 0, high = 0;
-  const std::string &text = config.text("socket.port_range");
-  if (std::sscanf(text.c_str(), "%d-%d", &low, &high) == 1) high = low;
-  return {low, high};
 }
 
 std::string first_line(const char *path) {
@@ -55,6 +48,13 @@ uint64_t network_namespace() {
 
 } // namespace
 
+std::pair<int, int> port_range(const Config &config) {
+  int low = 0, high = 0;
+  const std::string &text = config.text("socket.port_range");
+  if (std::sscanf(text.c_str(), "%d-%d", &low, &high) == 1) high = low;
+  return {low, high};
+}
+
 std::string host_name() {
   char buf[256] = "";
   if (gethostname(buf, sizeof buf - 1) != 0 || buf[0] == 0) return "unknown-host";
@@ -68,7 +68,7 @@ uint64_t host_id(const Config &config) {
   return hash_u64("tutti host", fmt::format("{}/{}", what, network_namespace()));
 }
 
-Hub::Hub(Service &service) : service_(service) {
+Hub::Hub(Service &service) : service_(service), max_half_open_(kMinHalfOpen) {
   process_ = {random_u64(), random_u64()};
 }
 Hub::~Hub() = default;
@@ -121,7 +121,7 @@ uint16_t bound_port(int fd) {
 } // namespace
 
 Result<uint16_t> Hub::open_in_range(const Endpoint &at, const Config &config) {
-  const auto [low, high] = ports_of(config);
+  const auto [low, high] = port_range(config);
   const int count = low > 0 ? high - low + 1 : 1;
   const int start = low > 0 ? static_cast<int>(random_u64() % static_cast<uint64_t>(count)) : 0;
   Status last;
@@ -200,6 +200,8 @@ Result<Contact> Hub::contact(const Config &config) {
   std::lock_guard lock(listen_m_);
   if (!opened_unix_) TUTTI_TRY(open_unix());
   opened_unix_ = true;
+  const Nanos limit = config.duration("socket.handshake_timeout");
+  patience_ = (limit.count() > 0 ? limit : std::max<Nanos>(kLeastPatience, config.duration("core.init_timeout") / 4)).count();
   Contact c;
   c.process = process_;
   c.host = host_id(config);
@@ -321,14 +323,24 @@ void Hub::greet(const Conn::Ptr &conn) {
   };
 }
 
+void Hub::expect_ranks(int nranks) {
+  const size_t wanted = kMinHalfOpen + 2 * static_cast<size_t>(nranks);
+  for (size_t now = max_half_open_; now < wanted && !max_half_open_.compare_exchange_weak(now, wanted);) {
+  }
+}
+
+// Closes those that have said nothing before the others, the oldest first: it had most time to prove itself.
 void Hub::bound_half_open() {
+  if (half_open_.size() < max_half_open_) return;
   std::erase_if(half_open_, [](const Conn::Ptr &c) { return c->open() || c->closed(); });
-  while (half_open_.size() >= kMaxHalfOpen) { // who came first had most time to prove itself
+  while (half_open_.size() >= max_half_open_) {
     log::write_once(log::Level::warn, log::Subsys::bootstrap, "half-open",
                     fmt::format("more than {} unfinished connections, the last one from {}: the oldest are closed",
-                                kMaxHalfOpen, half_open_.back()->remote()));
-    half_open_.front()->close();
-    half_open_.pop_front();
+                                max_half_open_.load(), half_open_.back()->remote()));
+    auto victim = std::find_if(half_open_.begin(), half_open_.end(), [](const Conn::Ptr &c) { return c->hello().from < 0; });
+    if (victim == half_open_.end()) victim = half_open_.begin();
+    (*victim)->close();
+    half_open_.erase(victim);
   }
 }
 
@@ -366,7 +378,7 @@ void Hub::route(const Conn::Ptr &conn, bool may_park) {
   if (!may_park || parked_.size() >= kMaxParked) return refuse(conn, may_park ? Refusal::busy : Refusal::unknown);
   // A split: others may be further than our own rank of it.
   parked_.push_back(conn);
-  service_.at(Clock::now() + kParkTime, [this, weak] {
+  service_.at(Clock::now() + patience(), [this, weak] {
     if (auto c = weak.lock(); c && !c->open()) route(c, false);
   });
 }

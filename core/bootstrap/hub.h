@@ -24,6 +24,10 @@ public:
   Status listen_at(const Endpoint &endpoint);
   // The same where contact() listens, at this port: for a name that this host resolves to its loopback. [any thread]
   Status listen_at(uint16_t port, const Config &config);
+  // How long a handshake waits for the other process: socket.handshake_timeout of the latest communicator or root. A crowded
+  // machine may keep a process from its core for many seconds. [any thread]
+  Nanos patience() const { return Nanos(patience_.load(std::memory_order_relaxed)); }
+  void expect_ranks(int nranks); // so many may connect at the same time [any thread]
   uint64_t listener_fds() const { return listener_fds_.load(std::memory_order_relaxed); }
 
   // ---- members [any thread]
@@ -65,6 +69,8 @@ private:
   Service &service_;
   std::array<uint64_t, 2> process_{};
   std::atomic<uint64_t> listener_fds_{2}; // the loop's own
+  std::atomic<int64_t> patience_{30'000'000'000};
+  std::atomic<size_t> max_half_open_;
 
   std::mutex listen_m_; // guards the next three
   bool opened_unix_ = false;
@@ -85,5 +91,6 @@ private:
 // Equal on two processes exactly if they share host and network namespace. Works without /sys and /proc/sys.
 uint64_t host_id(const Config &config);
 std::string host_name();
+std::pair<int, int> port_range(const Config &config); // socket.port_range; {0, 0} = any port
 
 } // namespace tutti::boot

@@ -1,441 +1,388 @@
-// What launchers leave in the environment. Order: tutti run and TUTTI_RANK; torchrun, which others may have started; Open MPI
-// and PMIx; then those that bring no place to meet.
+// What launchers leave in the environment, as one table, and how their ranks come to one unique id. See docs/launching.md.
 #include "bootstrap/launch.h"
-#include "bootstrap/crypto.h"
-#include "bootstrap/dialer.h"
-#include "bootstrap/helper.h"
-#include "bootstrap/hub.h"
+#include "bootstrap/hostlist.h"
+#include "bootstrap/pmi.h"
+#include "bootstrap/rendezvous.h"
 #include "log/log.h"
-#include <algorithm>
-#include <arpa/inet.h>
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
-#include <future>
-#include <mutex>
-#include <netdb.h>
-#include <set>
+#include <fmt/ranges.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 namespace tutti {
 namespace boot {
 namespace {
 
-using Launch = Bootstrap::Launch;
-constexpr auto kPoll = std::chrono::milliseconds(50);
+using Meeting = Launcher::Meeting;
 
-Status bad(std::string message) {
-  Error e;
-  e.code = Code::invalid_usage;
-  e.phase = "bootstrap";
-  e.message = std::move(message);
-  return Status(std::move(e));
+const char *value_of(const char *name) {
+  const char *v = std::getenv(name);
+  return v && *v ? v : nullptr;
+}
+bool set(const char *name) {
+  return value_of(name) != nullptr;
 }
 
-Result<int> env_int(const char *name, int fallback) {
-  const char *text = std::getenv(name);
-  if (!text || !*text) return fallback;
+// A launcher's names for the same thing; the first that is set counts.
+struct Names {
+  std::array<const char *, 3> names{};
+  const char *first_set() const {
+    for (const char *n : names)
+      if (n && set(n)) return n;
+    return nullptr;
+  }
+  std::string text() const {
+    std::string out;
+    for (const char *n : names)
+      if (n) out += fmt::format("{}{}", out.empty() ? "" : " or ", n);
+    return out;
+  }
+};
+
+struct Known {
+  const char *name;
+  bool (*here)();
+  Names rank, nranks, local_rank, local_size;
+  void (*meet)(const Config &config, Launcher *out); // fills meeting, where, missing
+};
+
+// ---- reading
+
+Status read_number(const Names &names, int *to, std::string *variables) {
+  const char *name = names.first_set();
+  if (!name) return {};
+  const char *text = std::getenv(name), *end = text + std::strlen(text);
   int v = 0;
-  const char *end = text + std::strlen(text);
   const auto [p, ec] = std::from_chars(text, end, v);
   if (ec != std::errc() || p != end || v < 0) return bad(fmt::format("{}=\"{}\" is not a number of at least 0", name, text));
-  return v;
-}
-
-Status read_ranks(Launch *out, const char *rank, const char *nranks, const char *local_rank, const char *local_size) {
-  const auto get = [](const char *name, int *to) -> Status {
-    auto v = env_int(name, *to);
-    if (!v.ok()) return std::move(v.status());
-    *to = v.value();
-    return {};
-  };
-  TUTTI_TRY(get(rank, &out->rank));
-  TUTTI_TRY(get(nranks, &out->nranks));
-  TUTTI_TRY(get(local_rank, &out->local_rank));
-  TUTTI_TRY(get(local_size, &out->local_size));
-  if (out->nranks < 1 || out->rank < 0 || out->rank >= out->nranks)
-    return bad(fmt::format("{}={} and {}={}: ranks are 0 to {} - 1", rank, out->rank, nranks, out->nranks, nranks));
+  *to = v;
+  *variables += fmt::format("{}{}={}", variables->empty() ? "" : ", ", name, v);
   return {};
 }
 
-// ---- TUTTI_COMM_ID=host:port
-
-Result<std::vector<Endpoint>> look_up(const HostPort &hp, int family) {
-  addrinfo hints{}, *list = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_family = family;
-  const int rc = getaddrinfo(hp.host.c_str(), std::to_string(hp.port).c_str(), &hints, &list);
-  if (rc != 0) return bad(fmt::format("TUTTI_COMM_ID: cannot resolve \"{}\": {}", hp.host, gai_strerror(rc)));
-  std::vector<Endpoint> out;
-  for (addrinfo *p = list; p; p = p->ai_next) {
-    if (p->ai_family != AF_INET && p->ai_family != AF_INET6) continue;
-    Endpoint e;
-    std::memcpy(&e.storage, p->ai_addr, p->ai_addrlen);
-    out.push_back(e);
-  }
-  freeaddrinfo(list);
-  if (out.empty()) return bad(fmt::format("TUTTI_COMM_ID: \"{}\" has no IP address", hp.host));
-  return out;
-}
-
-Result<std::vector<Endpoint>> resolve(const HostPort &hp, const Config &config, Deadline deadline) {
-  using Found = Result<std::vector<Endpoint>>;
-  const std::string &text = config.text("socket.family");
-  const int family = text == "AF_INET" ? AF_INET : text == "AF_INET6" ? AF_INET6 : AF_UNSPEC;
-  auto found = within<Found>(deadline, [hp, family] { return look_up(hp, family); });
-  if (found) return std::move(*found);
-  return fail(Code::timeout, "TUTTI_COMM_ID: \"{}\" has not been resolved within {}", hp.host, seconds(deadline.span()))
-      .phase("bootstrap")
-      .hint("does the name server answer? an IP address needs none");
-}
-
-// Debian and others give a host's own name an address of its loopback, where ranks of other hosts reach nothing.
-bool name_of_loopback(const HostPort &hp, std::span<const Endpoint> where) {
-  in6_addr literal;
-  if (hp.host == "localhost" || inet_pton(AF_INET, hp.host.c_str(), &literal) == 1 ||
-      inet_pton(AF_INET6, hp.host.c_str(), &literal) == 1)
-    return false; // meant so
-  return std::any_of(where.begin(), where.end(), is_loopback);
-}
-
-Status listen_for_address(const HostPort &hp, std::span<const Endpoint> where, const Config &config) {
-  Hub &hub = Service::get().hub();
-  const std::string hint = "TUTTI_COMM_ID must name a free port of the host of rank 0";
-  Status last;
-  bool any = false;
-  if (name_of_loopback(hp, where)) {
-    last = hub.listen_at(hp.port, config);
-    any = last.ok();
-    if (any && config.text("socket.ifname").empty()) return {}; // everywhere
-  }
-  for (const Endpoint &e : where) {
-    Status s = hub.listen_at(e);
-    any = any || s.ok();
-    if (!s.ok()) last = std::move(s);
-  }
-  return any ? Status() : std::move(last).phase("bootstrap").hint(hint);
-}
-
-// The job's secret from core.job_key_file, else one that everybody who knows the address can make.
-Result<Secret> job_key(const Config &config, const std::string &address, int rank) {
-  const std::string &path = config.text("core.job_key_file");
-  if (path.empty()) {
-    const std::string hint = "put 32 random bytes into a file of mode 0600 on every host and name it in TUTTI_JOB_KEY_FILE";
-    if (config.text("core.security") == "required")
-      return fail(Code::invalid_usage, "core.security is \"required\" and TUTTI_COMM_ID={} brings no job key", address)
-          .phase("bootstrap")
-          .hint(hint);
-    if (rank == 0) // once per job
-      log::write_once(log::Level::warn, log::Subsys::bootstrap, "no-job-key",
-                      "TUTTI_COMM_ID=" + address + " brings no job key: anybody who can reach that port can join; " + hint);
-    return hash_to_secret("tutti address key", std::as_bytes(std::span(address.data(), address.size())));
-  }
-  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)); // a FIFO must not block
-  if (!fd) return fail_errno(errno, "cannot open the job key file " + path).phase("bootstrap");
-  struct stat st {};
-  fstat(fd.get(), &st);
-  if (st.st_uid != geteuid() || (st.st_mode & 077) != 0 || !S_ISREG(st.st_mode))
-    return bad(fmt::format(
-        "job key file {}: it must be a regular file of this user that nobody else may read (mode 0600, it is {:04o})", path,
-        st.st_mode & 07777));
-  std::array<std::byte, 4096> buf;
-  const ssize_t n = read(fd.get(), buf.data(), buf.size());
-  if (n < 16)
-    return bad(fmt::format("job key file {}: it holds {} bytes, at least 16 are needed", path, std::max<ssize_t>(n, 0)));
-  return hash_to_secret("tutti job key", std::span(buf).first(static_cast<size_t>(n)));
-}
-
-// Listeners before the root: its contact needs them. The root before the address: who comes early must find it.
-Status serve_address(const UniqueId &id, const HostPort &hp, const Config &config) {
-  static std::mutex m; // guards served, and makes the second caller wait for the first one's root
-  static std::set<uint64_t> served;
-  std::lock_guard lock(m);
-  if (!served.count(id.base)) { // one root serves all generations of an address
-    auto r = start_root(config, id, true);
-    if (!r.ok()) return std::move(r.status());
-  }
-  if (Status s = listen_for_address(hp, id.endpoints, config); !s.ok()) {
-    if (!served.count(id.base)) release_id(encode(id));
-    return s;
-  }
-  served.insert(id.base);
+// Slurm tells the tasks of each node in one line.
+Status read_slurm_local_size(Launcher *out) {
+  if (out->local_size >= 0 || !set("SLURM_STEP_ID") || !set("SLURM_NODEID")) return {};
+  const char *name = Names{{"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}}.first_set();
+  if (!name) return {};
+  int node = -1;
+  TUTTI_TRY(read_number({{"SLURM_NODEID"}}, &node, &out->variables));
+  auto tasks = tasks_on_node(std::getenv(name), node);
+  if (!tasks.ok()) return bad(fmt::format("{}: {}", name, tasks.status().error().message));
+  out->local_size = *tasks;
+  out->variables += fmt::format(", {}={}", name, std::getenv(name));
   return {};
 }
 
-Result<tuttiUniqueId> id_from_address(const std::string &text, const Config &config, int rank, uint32_t generation,
-                                      Deadline deadline) {
-  TUTTI_ASSIGN(hp, parse_host_port(text));
-  TUTTI_ASSIGN(where, resolve(hp, config, deadline));
-  TUTTI_ASSIGN(key, job_key(config, text, rank));
-  UniqueId id;
-  id.secret = key;
-  id.from_address = true;
-  id.generation = generation;
-  id.base = derive_u64(key, "tutti address", std::as_bytes(std::span(text.data(), text.size())));
-  id.endpoints = where;
-  if (rank == 0) TUTTI_TRY(serve_address(id, hp, config));
-  return encode(id);
+Status check(const Known &k, const Launcher &l) {
+  if (l.rank < 0 && l.nranks == 0 && k.rank.names[0] == nullptr) return {}; // its server tells
+  if (l.rank < 0 || l.nranks == 0)
+    return bad(fmt::format("started by {} ({}), but {} is not set", l.name, l.variables,
+                           l.rank < 0 ? k.rank.text() : k.nranks.text()))
+        .hint("a wrapper that cleans the environment must keep the launcher's variables");
+  if (l.nranks < 1 || l.rank >= l.nranks)
+    return bad(fmt::format("{} contradicts itself: {}: ranks are 0 to {} - 1", l.name, l.variables, k.nranks.first_set()));
+  if (l.local_size > l.nranks || (l.local_size == 0) || (l.local_size > 0 && l.local_rank >= l.local_size))
+    return bad(fmt::format("{} contradicts itself: {}: of {} ranks, {} on this host, this is number {} there", l.name,
+                           l.variables, l.nranks, l.local_size, l.local_rank));
+  return {};
 }
 
-// ---- TUTTI_COMM_ID=file:PATH
+// ---- where ranks meet
 
-bool inherited(const std::string &path) {
-  return path.rfind("/proc/self/fd/", 0) == 0 || path.rfind("/dev/fd/", 0) == 0;
-}
-
-// An id from an open file; AGAIN (timeout) when it is not there yet.
-Result<UniqueId> read_id_file(const std::string &path) {
-  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | (inherited(path) ? 0 : O_NOFOLLOW)));
-  if (!fd)
-    return errno == ENOENT ? fail(Code::timeout, "file {} does not exist", path) : fail_errno(errno, "cannot open " + path);
-  struct stat st {};
-  fstat(fd.get(), &st);
-  if (!S_ISREG(st.st_mode)) return bad(fmt::format("{} is no regular file", path));
-  if (!inherited(path) && (st.st_uid != geteuid() || (st.st_mode & 077) != 0))
-    return bad(
-        fmt::format("file {} belongs to user {} and has mode {:04o}: it must be this user's and mode 0600, it holds a secret",
-                    path, st.st_uid, st.st_mode & 07777));
-  tuttiUniqueId raw;
-  if (pread(fd.get(), raw.internal, sizeof raw.internal, 0) != static_cast<ssize_t>(sizeof raw.internal))
-    return fail(Code::timeout, "file {} is incomplete", path);
-  return decode(raw);
-}
-
-Status write_id_file(const std::string &path, const tuttiUniqueId &id) {
-  struct stat st;
-  if (lstat(path.c_str(), &st) == 0 && !read_id_file(path).ok())
-    return fail(Code::invalid_usage,
-                "TUTTI_COMM_ID=file:{0}: {0} exists and holds no unique id of this user's; it is left as it is", path)
-        .phase("bootstrap")
-        .hint("name a file that does not exist");
-  const std::string temporary = fmt::format("{}.{:016x}", path, random_u64());
-  UniqueFd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!fd) return fail_errno(errno, "cannot create " + temporary).phase("bootstrap");
-  const bool written = write(fd.get(), id.internal, sizeof id.internal) == static_cast<ssize_t>(sizeof id.internal);
-  int err = written ? 0 : (errno ? errno : EIO);
-  if (err == 0 && rename(temporary.c_str(), path.c_str()) != 0) err = errno;
-  if (err == 0) return {};
-  unlink(temporary.c_str());
-  return fail_errno(err, "cannot write " + path).phase("bootstrap");
-}
-
-// Only the file of this very id: a later job may have replaced it.
-void remove_id_file(const std::string &path, uint64_t base) {
-  auto id = read_id_file(path);
-  if (id.ok() && id.value().base == base) unlink(path.c_str());
-}
-
-// Whether the root that made this id is alive: a file may be left from a job that crashed.
-Status probe(const UniqueId &id, const Config &config, int rank, Deadline deadline) {
-  Service &service = Service::get();
-  const Identity root = root_identity(id);
-  Dialer::Job job;
-  if (id.host == static_cast<uint32_t>(host_id(config))) job.targets.push_back({unix_listener_name(id.process), {}, {}});
-  add_targets(&job.targets, id.endpoints, config);
-  job.hello.library = library_version();
-  job.hello.comm = root.comm;
-  job.hello.from = rank;
-  random_bytes(job.hello.nonce);
-  job.key = root.key;
-  job.deadline = std::min(deadline.at(), Clock::now() + std::chrono::seconds(1));
-  job.prove = false;
-  struct Answer {
-    std::promise<Status> promise;
-    std::shared_ptr<Dialer> dialer;
-  };
-  auto answer = std::make_shared<Answer>();
-  auto future = answer->promise.get_future();
-  service.post([&service, job, answer] {
-    answer->dialer = Dialer::start(service, job, [answer](Result<Conn::Ptr> r) {
-      answer->promise.set_value(r.ok() ? Status() : r.status());
-      Service::get().post([answer] { answer->dialer = nullptr; });
-    });
-  });
-  if (future.wait_until(deadline.at() + std::chrono::seconds(1)) != std::future_status::ready)
-    return fail(Code::timeout, "no answer from the root");
-  return future.get();
-}
-
-Result<tuttiUniqueId> id_from_file(const std::string &path, const Config &config, int rank, uint32_t generation,
-                                   Deadline deadline) {
-  if (inherited(path)) { // the launcher made it and hosts the root
-    TUTTI_ASSIGN(id, read_id_file(path));
-    id.generation = generation;
-    return encode(id);
-  }
-  if (rank == 0) {
-    TUTTI_ASSIGN(id, new_id(config));
-    auto r = start_root(config, id, false, [path, base = id.base] { remove_id_file(path, base); });
-    if (!r.ok()) return std::move(r.status());
-    const tuttiUniqueId raw = encode(id);
-    TUTTI_TRY(write_id_file(path, raw));
-    return raw;
-  }
-  std::string last;
-  for (;;) {
-    auto id = read_id_file(path);
-    if (id.ok()) {
-      const Status alive = probe(id.value(), config, rank, deadline);
-      if (alive.ok()) return encode(id.value());
-      last = fmt::format("the id in it leads nowhere (left by an earlier job?): {}", alive.error().message);
-    } else {
-      last = id.status().error().message;
-      if (id.status().code() == Code::invalid_usage) return std::move(id.status());
-    }
-    if (deadline.expired()) break;
-    std::this_thread::sleep_for(std::min<Nanos>(kPoll, deadline.left())); // a shared file system tells nobody
-  }
-  return fail(Code::timeout, "TUTTI_COMM_ID=file:{}: no usable unique id from rank 0 within {}: {}", path,
-              seconds(deadline.span()), last)
-      .phase("bootstrap")
-      .peer(0);
-}
-
-Result<tuttiUniqueId> id_from_text(const std::string &text, const Config &config, int rank, Deadline deadline) {
-  static std::atomic<uint32_t> calls{0}; // every rank makes the same ones in the same order
-  const uint32_t generation = calls.fetch_add(1);
-  if (text.rfind("file:", 0) == 0) return id_from_file(text.substr(5), config, rank, generation, deadline);
-  return id_from_address(text, config, rank, generation, deadline);
-}
-
-// ---- Open MPI and other PMIx launchers
-
-Result<Launch> from_pmix(const Config &config, Deadline deadline) {
-  Launch out;
-  TUTTI_ASSIGN(info, pmix_start(deadline));
-  out.rank = info.rank;
-  out.nranks = info.nranks;
-  out.local_rank = info.local_rank;
-  out.local_size = info.local_size;
-  out.source = "PMIx";
-  if (std::getenv("OMPI_COMM_WORLD_RANK")) {
-    out.source = "Open MPI";
-    TUTTI_TRY(read_ranks(&out, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-                         "OMPI_COMM_WORLD_LOCAL_SIZE"));
-  }
-  if (out.nranks < 1 || out.rank < 0 || out.rank >= out.nranks)
-    return bad(fmt::format("the PMIx launcher says rank {} of {}", out.rank, out.nranks));
-  if (const std::string &text = config.text("core.comm_id"); !text.empty()) {
-    TUTTI_ASSIGN(given, id_from_text(text, config, out.rank, deadline));
-    out.id = given;
-    return out;
-  }
-  static std::atomic<uint32_t> calls{0};
-  const std::string key = fmt::format("tutti.id.{}", calls.fetch_add(1));
-  tuttiUniqueId mine;
-  if (out.rank == 0) {
-    TUTTI_ASSIGN(made, Bootstrap::create_id(config));
-    mine = made;
-  }
-  TUTTI_TRY(pmix_exchange(key, out.rank == 0 ? &mine : nullptr, &out.id, deadline));
-  return out;
-}
-
-Result<Launch> from_tutti(const Config &config, Deadline deadline) {
-  Launch out;
-  TUTTI_TRY(read_ranks(&out, "TUTTI_RANK", "TUTTI_NRANKS", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE"));
+void by_comm_id(const Config &config, Launcher *out) {
   const std::string &text = config.text("core.comm_id");
-  if (text.empty()) {
-    if (out.nranks > 1)
-      return bad("TUTTI_RANK and TUTTI_NRANKS are set, TUTTI_COMM_ID is not: it says where the ranks meet, as host:port of "
-                 "rank 0 or file:PATH");
-    TUTTI_ASSIGN(made, Bootstrap::create_id(config));
-    out.id = made;
-    out.source = "TUTTI_RANK";
-    return out;
+  if (text.starts_with("file:") && inherited(std::string_view(text).substr(5))) {
+    out->meeting = Meeting::comm_id;
+    out->where = "the root is in tutti run, whose unique id came through a descriptor";
+    return;
   }
-  TUTTI_ASSIGN(id, id_from_text(text, config, out.rank, deadline));
-  out.id = id;
-  out.source = text.rfind("file:", 0) == 0 && inherited(text.substr(5)) ? "tutti run" : "TUTTI_COMM_ID";
-  return out;
+  out->name = "TUTTI_RANK";
+  out->missing = "TUTTI_COMM_ID says where the ranks meet: host:port of rank 0, or file:PATH";
 }
 
-bool set(const char *name) {
-  const char *v = std::getenv(name);
-  return v && *v;
+void by_pmix(const Config &, Launcher *out) {
+  if (pmix_available()) {
+    out->meeting = Meeting::pmix;
+    out->where = "the root is in rank 0, whose unique id travels through the PMIx server";
+  } else {
+    out->missing = "there is no PMIx server, or libpmix.so.2 was not found (package libpmix2): install it, or set "
+                   "TUTTI_COMM_ID=host:port with a free port of rank 0's host";
+  }
 }
 
-// Its workers inherit what srun or mpirun told the agent, which is about agents. But a script under srun or mpirun that sets
-// RANK and the like for the application changes nothing: the sizes are the launcher's.
-bool started_by_torchrun() {
-  if (!set("RANK") || !set("WORLD_SIZE")) return false;
+void by_pmi(const Config &, Launcher *out) {
+  out->meeting = Meeting::pmi;
+  out->where = "the root is in rank 0, whose unique id travels through the process manager (PMI-1)";
+}
+
+void by_none(const Config &, Launcher *out) {
+  out->missing = "set TUTTI_COMM_ID=host:port with a free port of rank 0's host, or file:PATH on a shared file system";
+}
+
+// What all tasks of the step know, and nobody in another one.
+std::string slurm_step() {
+  const auto part = [](const char *name) { return value_of(name) ? value_of(name) : ""; };
+  return fmt::format("slurm/{}/{}/{}", part("SLURM_CLUSTER_NAME"), part("SLURM_JOB_ID"),
+                     value_of("SLURM_STEP_ID") ? part("SLURM_STEP_ID") : part("SLURM_STEPID"));
+}
+
+constexpr Names kNodelist = {{"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"}};
+
+// A launcher that carries nothing tells host and name of the job: see Place.
+void at_place(const Config &config, const Place &place, Launcher *out) {
+  out->meeting = Meeting::place;
+  out->where = fmt::format("the root is in rank 0 on {} ({}), at the first free one of the ports {}; {}", place.host,
+                           place.from, fmt::join(place.ports, ", "),
+                           config.text("core.job_key_file").empty() ? "no job key: see TUTTI_JOB_KEY_FILE"
+                                                                    : "the job key comes from TUTTI_JOB_KEY_FILE");
+}
+void on_host(Launcher *out) {
+  out->meeting = Meeting::host;
+  out->where = "all ranks are on this host; the root is in rank 0, which hands its unique id to processes of this user";
+}
+
+Result<Place> slurm_place(const Config &config) {
+  const char *name = kNodelist.first_set();
+  if (!name) return bad(fmt::format("srun set no {}, which would tell the host of rank 0", kNodelist.text()));
+  auto hosts = expand_hostlist(std::getenv(name));
+  if (!hosts.ok()) return bad(fmt::format("{}: {}", name, hosts.status().error().message));
+  Place p;
+  p.name = slurm_step();
+  p.host = hosts->size() == 1 ? "" : hosts->front();
+  p.ports = ports_for(p.name, config);
+  p.from = fmt::format("{}={}", name, std::getenv(name));
+  return p;
+}
+
+void by_slurm(const Config &config, Launcher *out) {
+  auto place = slurm_place(config);
+  if (!place.ok()) {
+    out->missing = place.status().error().message + "; srun --mpi=pmi2 or --mpi=pmix, or TUTTI_COMM_ID=host:port, needs none";
+    return;
+  }
+  if (place->host.empty()) return on_host(out);
+  at_place(config, *place, out);
+}
+
+Result<Place> master_place(const Config &config) {
+  const char *host = value_of("MASTER_ADDR"), *port = value_of("MASTER_PORT");
+  if (!host || !port)
+    return bad(fmt::format("{} is not set, which would tell the host of rank 0", host ? "MASTER_PORT" : "MASTER_ADDR"));
+  Place p;
+  p.from = fmt::format("MASTER_ADDR={}, MASTER_PORT={}", host, port);
+  const auto store = parse_host_port(fmt::format("[{}]:{}", host, port));
+  if (!store.ok()) return bad(fmt::format("{} is no host and no port of 1 to 65535", p.from));
+  p.host = store->host;
+  const char *run = value_of("TORCHELASTIC_RUN_ID");
+  p.name = fmt::format("torch/{}/{}/{}/{}", host, port, run ? run : "", std::getenv("WORLD_SIZE"));
+  p.ports = ports_for(p.name, config, store->port); // that one belongs to its own store
+  return p;
+}
+
+void by_master(const Config &config, Launcher *out) {
+  auto place = master_place(config);
+  if (!place.ok()) {
+    out->missing = place.status().error().message + "; or set TUTTI_COMM_ID=host:port with a free port of rank 0's host, or "
+                                                    "file:PATH on a shared file system";
+    return;
+  }
+  if (out->local_size == out->nranks) return on_host(out);
+  at_place(config, *place, out);
+}
+
+// ---- the table, in the order in which it is looked through: what runs inside another launcher comes first
+
+// torchrun's workers inherit what srun or mpirun told its agent, which is about agents. But a script under srun or mpirun that
+// sets RANK and the like for the application changes nothing: the sizes are the launcher's.
+bool torchrun() {
   if (set("TORCHELASTIC_RUN_ID")) return true;
-  if (!set("LOCAL_RANK")) return false;
+  if (!set("RANK") || !set("WORLD_SIZE") || !set("LOCAL_RANK")) return false;
   const std::string size = std::getenv("WORLD_SIZE");
-  for (const char *name : {"OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"})
+  for (const char *name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"})
     if (set(name)) return size != std::getenv(name);
   return true;
 }
 
-// torchrun, srun without PMIx and the like give rank and size; where to meet is missing or must come from TUTTI_COMM_ID.
-Result<Launch> from_other(const Config &config, Deadline deadline, bool torchrun) {
-  struct Known {
-    const char *rank, *nranks, *local_rank, *local_size, *name, *missing;
-  };
-  static const Known known[] = {
-      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "Open MPI",
-       "libpmix.so.2 was not found: install it (libpmix2), or set TUTTI_COMM_ID=host:port with a free port of rank 0's host"},
-      {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "srun",
-       "srun gave no PMIx server: start with srun --mpi=pmix, or set TUTTI_COMM_ID=host:port with a free port of rank 0's "
-       "host"},
-      {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "torchrun",
-       "MASTER_ADDR and MASTER_PORT belong to its own store and are not used: set TUTTI_COMM_ID=host:port with another free "
-       "port of "
-       "rank 0's host, or file:PATH on a shared file system, or broadcast a unique id through the store"},
-  };
-  for (const Known &k : known) {
-    if (!set(k.rank) || !set(k.nranks) || (torchrun && std::strcmp(k.name, "torchrun") != 0)) continue;
-    Launch out;
-    out.source = k.name;
-    // srun writes "4(x2)" here on some systems; it is only information
-    TUTTI_TRY(
-        read_ranks(&out, k.rank, k.nranks, k.local_rank, std::strcmp(k.name, "srun") == 0 ? "TUTTI_LOCAL_SIZE" : k.local_size));
-    const std::string &text = config.text("core.comm_id");
-    if (text.empty() && out.nranks > 1)
-      return bad(fmt::format("started by {} ({}={}, {}={}), but not told where the ranks meet", k.name, k.rank, out.rank,
-                             k.nranks, out.nranks))
-          .hint(k.missing);
-    if (text.empty()) {
-      TUTTI_ASSIGN(made, Bootstrap::create_id(config));
-      out.id = made;
-      return out;
-    }
-    TUTTI_ASSIGN(id, id_from_text(text, config, out.rank, deadline));
-    out.id = id;
-    return out;
+bool slurm_step_here() { // a batch script has SLURM_PROCID, too, and is no task of a step
+  return (set("SLURM_STEP_ID") || set("SLURM_STEPID")) && set("SLURM_PROCID");
+}
+
+constexpr Known kTable[] = {
+    {"tutti run",
+     [] { return set("TUTTI_RANK"); },
+     {{"TUTTI_RANK"}},
+     {{"TUTTI_NRANKS"}},
+     {{"TUTTI_LOCAL_RANK"}},
+     {{"TUTTI_LOCAL_SIZE"}},
+     by_comm_id},
+    {"torchrun", torchrun, {{"RANK"}}, {{"WORLD_SIZE"}}, {{"LOCAL_RANK"}}, {{"LOCAL_WORLD_SIZE"}}, by_master},
+    {"Open MPI",
+     [] { return set("OMPI_COMM_WORLD_RANK") || set("OMPI_COMM_WORLD_SIZE"); },
+     {{"OMPI_COMM_WORLD_RANK"}},
+     {{"OMPI_COMM_WORLD_SIZE"}},
+     {{"OMPI_COMM_WORLD_LOCAL_RANK"}},
+     {{"OMPI_COMM_WORLD_LOCAL_SIZE"}},
+     by_pmix},
+    {"PMIx", pmix_available, {}, {}, {}, {}, by_pmix},
+    {"PMI",
+     pmi_available,
+     {{"PMI_RANK"}},
+     {{"PMI_SIZE"}},
+     {{"MPI_LOCALRANKID", "PMI_LOCAL_RANK", "SLURM_LOCALID"}},
+     {{"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"}},
+     by_pmi},
+    {"srun",
+     slurm_step_here,
+     {{"SLURM_PROCID"}},
+     {{"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}},
+     {{"SLURM_LOCALID"}},
+     {},
+     by_slurm},
+    {"MVAPICH",
+     [] { return set("MV2_COMM_WORLD_RANK"); },
+     {{"MV2_COMM_WORLD_RANK"}},
+     {{"MV2_COMM_WORLD_SIZE"}},
+     {{"MV2_COMM_WORLD_LOCAL_RANK"}},
+     {{"MV2_COMM_WORLD_LOCAL_SIZE"}},
+     by_none},
+    {"PMI without PMI_FD",
+     [] { return set("PMI_RANK") || set("PALS_RANKID"); },
+     {{"PMI_RANK", "PALS_RANKID"}},
+     {{"PMI_SIZE"}},
+     {{"PMI_LOCAL_RANK", "PALS_LOCAL_RANKID"}},
+     {{"PMI_LOCAL_SIZE"}},
+     by_none},
+    {"Flux",
+     [] { return set("FLUX_TASK_RANK"); },
+     {{"FLUX_TASK_RANK"}},
+     {{"FLUX_JOB_SIZE"}},
+     {{"FLUX_TASK_LOCAL_ID"}},
+     {},
+     by_none},
+    {"RANK and WORLD_SIZE",
+     [] { return set("RANK") && set("WORLD_SIZE"); },
+     {{"RANK"}},
+     {{"WORLD_SIZE"}},
+     {{"LOCAL_RANK"}},
+     {{"LOCAL_WORLD_SIZE"}},
+     by_master},
+};
+
+Result<Launcher> read(const Known &k, const Config &config) {
+  Launcher out;
+  out.name = k.name;
+  TUTTI_TRY(read_number(k.rank, &out.rank, &out.variables));
+  TUTTI_TRY(read_number(k.nranks, &out.nranks, &out.variables));
+  TUTTI_TRY(read_number(k.local_rank, &out.local_rank, &out.variables));
+  TUTTI_TRY(read_number(k.local_size, &out.local_size, &out.variables));
+  if (k.meet == by_slurm || k.meet == by_pmi) TUTTI_TRY(read_slurm_local_size(&out));
+  if (k.meet == by_pmix && out.variables.empty()) out.variables = fmt::format("PMIX_RANK={}", std::getenv("PMIX_RANK"));
+  TUTTI_TRY(check(k, out));
+  k.meet(config, &out);
+  if (const std::string &text = config.text("core.comm_id"); !text.empty() && out.meeting != Meeting::comm_id) {
+    out.meeting = Meeting::comm_id;
+    out.where = fmt::format("TUTTI_COMM_ID={}", text);
   }
-  return bad("no launcher found: neither TUTTI_RANK and TUTTI_NRANKS nor a PMIx launcher's environment is set")
-      .hint("start with `tutti run -n N program` or `mpirun -np N program`, or set TUTTI_RANK, TUTTI_NRANKS and TUTTI_COMM_ID");
+  return out;
+}
+
+// ---- from launcher to id
+
+Result<tuttiUniqueId> exchange(Launcher *l, const Config &config, Deadline deadline,
+                               Status (*carry)(std::string_view, const tuttiUniqueId *, tuttiUniqueId *, Deadline)) {
+  static std::atomic<uint32_t> calls{0}; // every rank makes the same ones in the same order
+  const std::string key = fmt::format("tutti.id.{}", calls.fetch_add(1));
+  tuttiUniqueId id{};
+  if (l->rank == 0) {
+    TUTTI_ASSIGN(made, Bootstrap::create_id(config));
+    id = made;
+  }
+  TUTTI_TRY(carry(key, l->rank == 0 ? &id : nullptr, &id, deadline));
+  return id;
+}
+
+// What the server says must be what the environment says, where that says anything.
+Status ask_pmix(Launcher *l, Deadline deadline) {
+  TUTTI_ASSIGN(info, pmix_start(deadline));
+  if (l->rank >= 0 && (info.rank != l->rank || (info.nranks > 0 && info.nranks != l->nranks)))
+    return bad(fmt::format("{} contradicts itself: {}, but its PMIx server says rank {} of {}", l->name, l->variables,
+                           info.rank, info.nranks));
+  l->rank = info.rank;
+  if (info.nranks > 0) l->nranks = info.nranks;
+  if (l->local_rank < 0) l->local_rank = info.local_rank;
+  if (l->local_size < 0) l->local_size = info.local_size;
+  if (l->nranks < 1 || l->rank < 0 || l->rank >= l->nranks)
+    return bad(fmt::format("the PMIx launcher says rank {} of {}", l->rank, l->nranks));
+  return {};
+}
+
+Status nobody() {
+  if (set("SLURM_PROCID"))
+    return bad("no launcher found: SLURM_PROCID is set and SLURM_STEP_ID is not, so this is a batch script itself")
+        .hint("start the program with srun");
+  if (set("TUTTI_NRANKS")) return bad("no launcher found: TUTTI_NRANKS is set and TUTTI_RANK is not");
+  return bad("no launcher found: none of its variables is set")
+      .hint("start with `tutti run -n N program`, mpirun, mpiexec, srun or torchrun, or set TUTTI_RANK, TUTTI_NRANKS and "
+            "TUTTI_COMM_ID");
+}
+
+Status first_task_is_on_the_first_node() {
+  const char *node = value_of("SLURM_NODEID");
+  if (!node || std::strcmp(node, "0") == 0) return {};
+  return bad(fmt::format("rank 0 (SLURM_PROCID=0) is on node {} of {}, where the others do not look for it", node,
+                         std::getenv(kNodelist.first_set())))
+      .hint("set TUTTI_COMM_ID=host:port with a free port of its host, or start with srun --mpi=pmi2");
+}
+
+Result<tuttiUniqueId> find_id(Launcher *l, const Config &config, Deadline deadline) {
+  const bool slurm = l->name == "srun";
+  if (l->meeting == Meeting::comm_id) return id_from_text(config.text("core.comm_id"), config, l->rank, deadline);
+  if (l->meeting == Meeting::pmix) return exchange(l, config, deadline, pmix_exchange);
+  if (l->meeting == Meeting::pmi) return exchange(l, config, deadline, pmi_exchange);
+  if (l->nranks == 1) return Bootstrap::create_id(config);
+  if (l->meeting == Meeting::none)
+    return bad(fmt::format("started by {} ({}), but not told where the ranks meet", l->name, l->variables)).hint(l->missing);
+  TUTTI_ASSIGN(place, slurm ? slurm_place(config) : master_place(config));
+  if (l->meeting == Meeting::host) return id_from_host(place.name, config, l->rank, l->nranks, deadline);
+  if (slurm && l->rank == 0) TUTTI_TRY(first_task_is_on_the_first_node());
+  return id_from_place(place, config, l->rank, deadline);
 }
 
 } // namespace
+} // namespace boot
 
-Result<HostPort> parse_host_port(std::string_view text) {
-  const auto wrong = [&] {
-    return bad(fmt::format("TUTTI_COMM_ID=\"{}\" is neither host:port, [v6]:port nor file:PATH; the port is 1 to 65535", text));
-  };
-  const size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos || colon == 0) return wrong();
-  std::string_view host = text.substr(0, colon);
-  const std::string_view digits = text.substr(colon + 1);
-  if (host.front() == '[') {
-    if (host.back() != ']' || host.size() < 3) return wrong();
-    host = host.substr(1, host.size() - 2);
-  } else if (host.find(':') != std::string_view::npos) {
-    return wrong(); // a bare IPv6 address: where does the port begin
+Result<std::optional<Launcher>> recognise_launcher(const Config &config) {
+  for (const boot::Known &k : boot::kTable) {
+    if (!k.here()) continue;
+    TUTTI_ASSIGN(found, boot::read(k, config));
+    return std::optional<Launcher>(std::move(found));
   }
-  unsigned port = 0;
-  const auto [p, ec] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-  if (ec != std::errc() || p != digits.data() + digits.size() || port == 0 || port > 65535) return wrong();
-  for (char c : host)
-    if (static_cast<unsigned char>(c) <= 32) return wrong();
-  return HostPort{std::string(host), static_cast<uint16_t>(port)};
+  return std::optional<Launcher>();
 }
 
-} // namespace boot
+Result<Bootstrap::Launch> Bootstrap::launch_from_env(const Config &config, Deadline deadline) {
+  TUTTI_ASSIGN(found, recognise_launcher(config));
+  if (!found) return boot::nobody();
+  Launcher &l = *found;
+  if (l.meeting == Launcher::Meeting::pmix || (l.rank < 0 && boot::pmix_available())) TUTTI_TRY(boot::ask_pmix(&l, deadline));
+  log::info(log::Subsys::bootstrap, "started by {} ({}): rank {} of {}{}; {}", l.name, l.variables, l.rank, l.nranks,
+            l.local_rank >= 0
+                ? fmt::format(", {} of {} on this host", l.local_rank, l.local_size > 0 ? fmt::format("{}", l.local_size) : "?")
+                : std::string(),
+            l.nranks == 1 ? "alone" : l.where);
+  TUTTI_ASSIGN(id, boot::find_id(&l, config, deadline));
+  Launch out;
+  out.rank = l.rank;
+  out.nranks = l.nranks;
+  out.local_rank = l.local_rank;
+  out.local_size = l.local_size;
+  out.id = id;
+  out.source = l.name;
+  return out;
+}
 
 Result<UniqueFd> create_id_fd(const tuttiUniqueId &id) {
   UniqueFd fd(memfd_create("tutti-id", 0)); // inherited by the ranks on purpose
@@ -443,13 +390,6 @@ Result<UniqueFd> create_id_fd(const tuttiUniqueId &id) {
   if (write(fd.get(), id.internal, sizeof id.internal) != static_cast<ssize_t>(sizeof id.internal))
     return fail_errno(errno, "cannot write the unique id");
   return fd;
-}
-
-Result<Bootstrap::Launch> Bootstrap::launch_from_env(const Config &config, Deadline deadline) {
-  if (std::getenv("TUTTI_RANK") || std::getenv("TUTTI_NRANKS")) return boot::from_tutti(config, deadline);
-  const bool torchrun = boot::started_by_torchrun();
-  if (!torchrun && boot::pmix_available()) return boot::from_pmix(config, deadline);
-  return boot::from_other(config, deadline, torchrun);
 }
 
 } // namespace tutti

@@ -12,6 +12,20 @@ void release_id(const tuttiUniqueId &id);
 // A memfd without FD_CLOEXEC that holds the id; for TUTTI_COMM_ID=file:/proc/self/fd/N in the ranks.
 Result<UniqueFd> create_id_fd(const tuttiUniqueId &id);
 
+// What the environment says of this process's place in a job; nothing is asked of anybody.
+struct Launcher {
+  enum class Meeting { comm_id, pmix, pmi, host, place, none };
+  std::string name;      // "tutti run", "srun", "torchrun", ...
+  std::string variables; // "SLURM_PROCID=1, SLURM_STEP_NUM_TASKS=4": what it was read from
+  int rank = -1, nranks = 0, local_rank = -1, local_size = -1; // -1, 0 = not told
+  Meeting meeting = Meeting::none;
+  std::string where;   // how the ranks find the root, in words
+  std::string missing; // Meeting::none: what to do
+};
+// None of the launchers of docs/launching.md started this process: nullopt. Variables that are incomplete or contradict each
+// other are an error that names them.
+Result<std::optional<Launcher>> recognise_launcher(const Config &config);
+
 namespace boot {
 
 // Starts a root in this process. stays: serves any number of generations. on_done runs on the service thread.

@@ -14,7 +14,7 @@ public:
   Member(Service &service, const Identity &identity, std::shared_ptr<const Config> config);
 
   // ---- set-up, by the caller's thread
-  Status join(const UniqueId &id, int nranks, int rank, Deadline deadline);
+  Status join(std::span<const UniqueId> ids, int nranks, int rank, Deadline deadline);
   Result<std::shared_ptr<Member>> split(int color, int key, std::shared_ptr<const Config> config, Deadline deadline);
   void close(); // the handle's end; waits a moment, so that sockets take the goodbye, and for no peer
 
@@ -75,9 +75,16 @@ private:
 
   // set-up
   void configure(int nranks, int rank);
-  void check_in(const UniqueId &id, Deadline deadline);
-  CheckIn check_in_data(const UniqueId &id, Deadline deadline) const;
-  void dial_root(const UniqueId &id, Deadline deadline);
+  struct Seat { // which root this rank checks in at
+    UniqueId id;
+    int nroots = 1, root = 0;
+    uint64_t ids = 0;
+    Bytes first_root; // see CheckIn
+  };
+  Seat seat_of(std::span<const UniqueId> ids) const;
+  void check_in(const Seat &seat, Deadline deadline);
+  CheckIn check_in_data(const Seat &seat, Deadline deadline) const;
+  void dial_root(const Seat &seat, Deadline deadline);
   void root_frame(FrameType type, const Bytes &data);
   void root_lost(const Status &why);
   void connect_ring(const Contact &to, const std::shared_ptr<Member> &same_process);

@@ -22,8 +22,21 @@ void Member::configure(int nranks, int rank) {
   for (auto &fn : early) fn();
 }
 
-Status Member::join(const UniqueId &id, int nranks, int rank, Deadline deadline) {
+Member::Seat Member::seat_of(std::span<const UniqueId> ids) const {
+  Seat s;
+  s.nroots = static_cast<int>(ids.size());
+  s.root = root_of_rank(nranks_, s.nroots, rank_);
+  s.id = ids[static_cast<size_t>(s.root)];
+  s.ids = hash_ids(ids);
+  // The box: a root process may know no rank that would tell it, and the id holds a secret.
+  const tuttiUniqueId first = encode(ids.front());
+  if (s.root > 0) s.first_root = seal(root_identity(s.id).key, std::as_bytes(std::span(first.internal)));
+  return s;
+}
+
+Status Member::join(std::span<const UniqueId> ids, int nranks, int rank, Deadline deadline) {
   configure(nranks, rank);
+  hub_.expect_ranks(nranks);
   TUTTI_ASSIGN(self, hub_.contact(*config_));
   self_ = self;
   {
@@ -38,68 +51,60 @@ Status Member::join(const UniqueId &id, int nranks, int rank, Deadline deadline)
     if (auto first = hub_.find(comm(), rank)) first->fail(e);
     return Status(std::move(e));
   }
-  service_.post([me = shared_from_this(), id, deadline] { me->check_in(id, deadline); });
+  service_.post([me = shared_from_this(), seat = seat_of(ids), deadline] { me->check_in(seat, deadline); });
   // A little longer than asked for: at the deadline the root names who is missing, which says more than this rank can.
   const Deadline after_root = deadline.extended(std::min<Nanos>(deadline.span() / 2, std::chrono::seconds(1)));
   TUTTI_TRY(wait_ring(after_root));
   return exchange_contacts(after_root);
 }
 
-CheckIn Member::check_in_data(const UniqueId &id, Deadline deadline) const {
+CheckIn Member::check_in_data(const Seat &seat, Deadline deadline) const {
   CheckIn in;
-  in.generation = id.generation;
+  in.generation = seat.id.generation;
   in.nranks = nranks_;
   in.rank = rank_;
   in.library = library_version();
   in.left_ns = static_cast<uint64_t>(deadline.left().count());
   in.span_ns = static_cast<uint64_t>(deadline.span().count());
+  in.nroots = seat.nroots;
+  in.root = seat.root;
+  in.ids = seat.ids;
+  in.first_root = seat.first_root;
   in.contact = self_;
   return in;
 }
 
-void Member::check_in(const UniqueId &id, Deadline deadline) {
+void Member::check_in(const Seat &seat, Deadline deadline) {
   {
     std::lock_guard lock(m_);
     if (closed_) return;
   }
-  generation_ = id.generation;
+  generation_ = seat.id.generation;
   set_up_deadline_ = deadline.at();
-  if ((local_root_ = hub_.find_root(id.base))) {
+  if ((local_root_ = hub_.find_root(seat.id.base))) {
     at_root_ = true;
     std::weak_ptr<Member> weak = weak_from_this();
-    return local_root_->check_in(check_in_data(id, deadline), [weak](FrameType type, const Bytes &data) {
+    return local_root_->check_in(check_in_data(seat, deadline), [weak](FrameType type, const Bytes &data) {
       auto m = weak.lock();
       if (!m) return;
       m->service_.post([m, type, data] { m->root_frame(type, data); }); // the root is still busy with its tables
     });
   }
   const int64_t threshold = config_->number("socket.stagger_threshold");
-  if (nranks_ <= threshold) return dial_root(id, deadline);
-  const Nanos delay(1'000'000'000ll * rank_ / config_->number("socket.stagger_rate"));
-  stagger_timer_ = service_.at(Clock::now() + delay, [me = shared_from_this(), id, deadline] {
+  const RankRange here = ranks_of_root(nranks_, seat.nroots, seat.root);
+  if (here.size() <= threshold) return dial_root(seat, deadline);
+  const Nanos delay(1'000'000'000ll * (rank_ - here.low) / config_->number("socket.stagger_rate"));
+  stagger_timer_ = service_.at(Clock::now() + delay, [me = shared_from_this(), seat, deadline] {
     me->stagger_timer_ = 0;
-    me->dial_root(id, deadline);
+    me->dial_root(seat, deadline);
   });
 }
 
-void Member::dial_root(const UniqueId &id, Deadline deadline) {
-  const Identity root = root_identity(id);
-  Dialer::Job job;
-  if (id.process != 0 && id.host == static_cast<uint32_t>(self_.host))
-    job.targets.push_back({unix_listener_name(id.process), {}, {}});
-  add_targets(&job.targets, id.endpoints, *config_);
-  job.hello.library = library_version();
-  job.hello.comm = root.comm;
-  job.hello.from = rank_;
-  job.hello.to = kRootRank;
-  random_bytes(job.hello.nonce);
-  job.key = root.key;
-  job.deadline = deadline.at();
-  job.patient = id.from_address;
-  set_retries(&job, *config_);
+void Member::dial_root(const Seat &seat, Deadline deadline) {
+  Dialer::Job job = root_job(seat.id, rank_, *config_, deadline.at());
   root_text_ = "the process that made the unique id";
   std::weak_ptr<Member> weak = weak_from_this();
-  root_dialer_ = Dialer::start(service_, std::move(job), [weak, id, deadline](Result<Conn::Ptr> r) {
+  root_dialer_ = Dialer::start(service_, std::move(job), [weak, seat, deadline](Result<Conn::Ptr> r) {
     auto m = weak.lock();
     if (!m) {
       if (r.ok()) r.value()->close();
@@ -118,7 +123,7 @@ void Member::dial_root(const UniqueId &id, Deadline deadline) {
       if (auto me = weak.lock()) me->root_lost(why);
     };
     m->at_root_ = true;
-    m->root_conn_->send(FrameType::check_in, 0, encode(m->check_in_data(id, deadline)));
+    m->root_conn_->send(FrameType::check_in, 0, encode(m->check_in_data(seat, deadline)));
     std::lock_guard lock(m->m_);
     m->progress_ = fmt::format("checked in at the root, which has not named rank {}", m->next());
   });

@@ -1,5 +1,6 @@
 #include "bootstrap/wire.h"
 #include "tutti/plugin/cxx/netif.hpp"
+#include <algorithm>
 #include <cstring>
 
 namespace tutti::boot {
@@ -284,7 +285,7 @@ std::optional<FrameHeader> decode_header(std::span<const std::byte, kFrameHeader
   h.fd = flags & 1;
   const uint16_t zero = r.u16();
   h.tag = r.u64();
-  if (h.length > kFrameLimit || type < 1 || type > static_cast<uint8_t>(FrameType::in_ring) || flags > 1 || zero != 0)
+  if (h.length > kFrameLimit || type < 1 || type > static_cast<uint8_t>(FrameType::at_root) || flags > 1 || zero != 0)
     return {};
   return h;
 }
@@ -297,6 +298,11 @@ Bytes encode(const CheckIn &c) {
   w.u32(c.library);
   w.u64(c.left_ns);
   w.u64(c.span_ns);
+  w.i32(c.nroots);
+  w.i32(c.root);
+  w.u64(c.ids);
+  w.u16(static_cast<uint16_t>(c.first_root.size()));
+  w.raw(c.first_root);
   put(w, c.contact);
   return w.take();
 }
@@ -310,8 +316,43 @@ std::optional<CheckIn> decode_check_in(std::span<const std::byte> data) {
   c.library = r.u32();
   c.left_ns = r.u64();
   c.span_ns = r.u64();
+  c.nroots = r.i32();
+  c.root = r.i32();
+  c.ids = r.u64();
+  const auto box = r.raw(r.u16());
+  c.first_root.assign(box.begin(), box.end());
   if (!get(r, &c.contact) || !r.done()) return {};
+  if (c.nroots < 1 || c.root < 0 || c.root >= c.nroots || (c.nroots > 1 && c.nroots > c.nranks)) return {};
+  if (c.rank >= 0 && c.rank < c.nranks && c.root != root_of_rank(c.nranks, c.nroots, c.rank)) return {};
   return c;
+}
+
+Bytes encode(const BranchIn &b) {
+  Writer w;
+  put(w, b.contact);
+  w.raw(encode(b.first));
+  return w.take();
+}
+
+std::optional<BranchIn> decode_branch(std::span<const std::byte> data) {
+  Reader r(data);
+  BranchIn b;
+  if (!get(r, &b.contact)) return {};
+  auto first = decode_check_in(r.rest());
+  if (!first) return {};
+  b.first = std::move(*first);
+  return b;
+}
+
+RankRange ranks_of_root(int nranks, int nroots, int root) {
+  const int each = nranks / nroots, more = nranks % nroots;
+  const int low = root * each + std::min(root, more);
+  return {low, low + each + (root < more ? 1 : 0)};
+}
+
+int root_of_rank(int nranks, int nroots, int rank) {
+  const int each = nranks / nroots, more = nranks % nroots, wide = more * (each + 1); // ranks of the roots that take one more
+  return rank < wide ? rank / (each + 1) : more + (rank - wide) / each;
 }
 
 Bytes encode(const Error &e) {

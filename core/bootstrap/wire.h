@@ -90,7 +90,7 @@ tuttiUniqueId encode(const UniqueId &id); // endpoints that do not fit are left 
 Result<UniqueId> decode(const tuttiUniqueId &id);
 
 // ---- handshake: hello -> challenge or refusal -> proof. Fixed sizes, below the 256 bytes a stranger may send.
-constexpr uint32_t kWireVersion = 1;
+constexpr uint32_t kWireVersion = 2;
 constexpr int kRootRank = -1; // `to` of a check-in
 using Nonce = std::array<std::byte, 32>;
 using Mac = std::array<std::byte, 32>;
@@ -131,7 +131,9 @@ enum class FrameType : uint8_t {
   check_in = 5,  // rank -> root: CheckIn
   welcome = 6,   // root -> rank: who hosts the root
   successor = 7, // root -> rank: u8 1: Contact of rank + 1, 0: of rank - 1
-  in_ring = 8,   // rank -> root: connected to both neighbours
+  in_ring = 8,   // rank -> root: connected to both neighbours; root -> first root: i32, the rank that is
+  branch = 9,    // root -> first root of several: BranchIn
+  at_root = 10, // root <-> first root: i32, a rank that has checked in; u8 1: its Contact follows, for its neighbours elsewhere
 };
 struct Frame {
   FrameType type{};
@@ -155,10 +157,29 @@ struct CheckIn {
   int32_t nranks = 0, rank = -1;
   uint32_t library = 0;
   uint64_t left_ns = 0, span_ns = 0; // of the rank's deadline
+  int32_t nroots = 1, root = 0;      // how many there are, and which one this is
+  uint64_t ids = 0;                  // a hash of all unique ids in their order
+  Bytes first_root;                  // its unique id, in a box that only this root opens; empty when this is the first
   Contact contact;
 };
 Bytes encode(const CheckIn &c);
 std::optional<CheckIn> decode_check_in(std::span<const std::byte> data);
+
+// A root's first words to the first one: who it is, and what its first rank said.
+struct BranchIn {
+  Contact contact;
+  CheckIn first;
+};
+Bytes encode(const BranchIn &b);
+std::optional<BranchIn> decode_branch(std::span<const std::byte> data);
+
+// Several roots share the ranks evenly, in order; the first ones take one more where it does not come out.
+struct RankRange {
+  int low = 0, high = 0; // [low, high)
+  int size() const { return high - low; }
+};
+RankRange ranks_of_root(int nranks, int nroots, int root);
+int root_of_rank(int nranks, int nroots, int rank);
 
 Bytes encode(const Error &e);
 std::optional<Error> decode_error(std::span<const std::byte> data);

@@ -61,6 +61,8 @@ Bytes RankFacts::encode() const {
   Bytes out;
   const auto words = cpus.words();
   put(out, {reinterpret_cast<const char *>(words.data()), words.size_bytes()});
+  put(out, {reinterpret_cast<const char *>(&machine), sizeof machine});
+  put(out, machine_error);
   for (const auto &[thing, value] : agreed) {
     put(out, thing);
     put(out, value);
@@ -75,6 +77,9 @@ Result<RankFacts> RankFacts::decode(std::span<const std::byte> data) {
   std::vector<uint64_t> words(a.size() / 8);
   if (!words.empty()) std::memcpy(words.data(), a.data(), a.size());
   facts.cpus = CpuSet::from_words(words);
+  if (!take(data, &a) || a.size() != sizeof facts.machine || !take(data, &facts.machine_error))
+    return fail(Code::internal, "facts of a rank cannot be read");
+  std::memcpy(&facts.machine, a.data(), sizeof facts.machine);
   while (!data.empty()) {
     if (!take(data, &a) || !take(data, &b)) return fail(Code::internal, "facts of a rank cannot be read");
     facts.agreed.emplace_back(std::move(a), std::move(b));

@@ -14,6 +14,10 @@ struct RankFacts {
   // (thing, value), in one order on all ranks; compared.
   std::vector<std::pair<std::string, std::string>> agreed;
   CpuSet cpus = CpuSet::from_words({});
+  // Of the lowest rank of a host, where channels are searched: digest of the host's description, or why there is none; else
+  // 0, "". Not compared.
+  uint64_t machine = 0;
+  std::string machine_error;
 
   Bytes encode() const;
   static Result<RankFacts> decode(std::span<const std::byte> data);

@@ -49,14 +49,16 @@ Status check_init(const tuttiComm_t *comm, int nranks, int rank) {
   return {};
 }
 
-tuttiResult_t init_rank(tuttiComm_t *comm, int nranks, const tuttiUniqueId &id, int rank, const tuttiConfig_t *config) {
+tuttiResult_t init_rank(tuttiComm_t *comm, int nranks, std::span<const tuttiUniqueId> ids, int rank,
+                        const tuttiConfig_t *config) {
   return without_comm([&]() -> Status {
     TUTTI_TRY(check_init(comm, nranks, rank));
     *comm = nullptr;
     TUTTI_ASSIGN(base, process_options());
     TUTTI_ASSIGN(options, read_options(config, base));
     auto c = std::make_shared<Communicator>(rank, nranks, std::move(options));
-    return create(comm, std::move(c), [id](Communicator &self) { return self.init(id); });
+    return create(comm, std::move(c),
+                  [all = std::vector(ids.begin(), ids.end())](Communicator &self) { return self.init(all); });
   });
 }
 
@@ -143,11 +145,20 @@ tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id) {
 }
 
 tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank) {
-  return init_rank(comm, nranks, id, rank, nullptr);
+  return init_rank(comm, nranks, std::span(&id, 1), rank, nullptr);
 }
 
 tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank, const tuttiConfig_t *config) {
-  return init_rank(comm, nranks, id, rank, config);
+  return init_rank(comm, nranks, std::span(&id, 1), rank, config);
+}
+
+tuttiResult_t tuttiCommInitRankScalable(tuttiComm_t *comm, int nranks, int rank, int nids, const tuttiUniqueId *ids,
+                                        const tuttiConfig_t *config) {
+  if (!ids || nids < 1 || nids > nranks)
+    return refused(nullptr,
+                   fail(Code::invalid_argument, "init: {} ids{} for {} ranks: there is at least one, and a rank for each", nids,
+                        ids ? "" : " at NULL", nranks));
+  return init_rank(comm, nranks, std::span(ids, static_cast<size_t>(nids)), rank, config);
 }
 
 tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *devices) {
@@ -164,7 +175,7 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *device
   tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
   config.blocking = 1;
   for (int i = 0; i < nranks; i++)
-    if (init_rank(comms + i, nranks, id, i, &config) != tuttiSuccess) break; // the group remembers
+    if (init_rank(comms + i, nranks, std::span(&id, 1), i, &config) != tuttiSuccess) break; // the group remembers
   const tuttiResult_t r = tuttiGroupEnd();
   if (r == tuttiSuccess || r == tuttiInProgress) return r;
   for (int i = 0; i < nranks; i++) // ranks that came up before another failed
@@ -185,7 +196,7 @@ tuttiResult_t tuttiCommInitFromEnv(tuttiComm_t *comm, const tuttiConfig_t *confi
     launch = std::move(found);
     return {};
   });
-  return r == tuttiSuccess ? init_rank(comm, launch.nranks, launch.id, launch.rank, config) : r;
+  return r == tuttiSuccess ? init_rank(comm, launch.nranks, std::span(&launch.id, 1), launch.rank, config) : r;
 }
 
 tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm, const tuttiConfig_t *config) {

@@ -37,9 +37,22 @@ tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle) {
 tuttiResult_t tuttiCommExplain(tuttiComm_t comm, const char *coll, size_t count, tuttiDataType_t type, char *text, size_t cap) {
   return on_comm(comm, [&](Communicator &c) -> Status {
     if (!coll || !text || cap == 0) return fail(Code::invalid_argument, "explain: coll or text is NULL, or cap is 0");
-    TUTTI_ASSIGN(json, c.explain(coll, count, type));
+    TUTTI_ASSIGN(json, c.explain(coll, count, type, Group::of_this_thread().asked()));
     if (json.size() + 1 > cap)
       return fail(Code::invalid_argument, "explain: cap {} is short of {} bytes", cap, json.size() + 1);
+    std::memcpy(text, json.c_str(), json.size() + 1);
+    return {};
+  });
+}
+
+tuttiResult_t tuttiCommTraffic(tuttiComm_t comm, char *text, size_t cap, size_t *needed) {
+  return on_comm(comm, [&](Communicator &c) -> Status {
+    if (!text && (cap || !needed)) return fail(Code::invalid_argument, "traffic: text is NULL");
+    TUTTI_ASSIGN(json, c.traffic());
+    if (needed) *needed = json.size() + 1;
+    if (!text) return {};
+    if (json.size() + 1 > cap)
+      return fail(Code::invalid_argument, "traffic: cap {} is short of {} bytes", cap, json.size() + 1);
     std::memcpy(text, json.c_str(), json.size() + 1);
     return {};
   });

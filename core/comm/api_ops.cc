@@ -13,7 +13,8 @@ Status check_stream(tuttiStream_t stream) {
 }
 
 Status submit(Communicator &c, const Op &op, tuttiStream_t stream, Group &group) {
-  TUTTI_TRY(c.submit(op, stream));
+  const CallConfig *const asked = group.asked();
+  TUTTI_TRY(asked ? c.submit_as_asked(op, *asked, stream) : c.submit(op, stream));
   if (!stream) group.own_streams().note(c);
   return {};
 }
@@ -24,8 +25,12 @@ tuttiResult_t collective(const Call &call, tuttiComm_t comm, tuttiStream_t strea
     TUTTI_TRY(check_stream(stream));
     TUTTI_TRY(c.check(call, &op));
     Group &group = Group::of_this_thread();
-    if (!group.open()) [[likely]]
-      return submit(c, op, stream, group);
+    if (group.plain()) [[likely]] {
+      TUTTI_TRY(c.submit(op, stream));
+      if (!stream) group.own_streams().note(c);
+      return {};
+    }
+    if (!group.open()) return submit(c, op, stream, group);
     group.add(comm, op, nullptr, stream);
     return {};
   });
@@ -64,8 +69,10 @@ tuttiResult_t message(bool sending, const void *buffer, size_t count, tuttiDataT
       group.add(comm, op, stream);
       return {};
     }
-    if (stream) return c.submit_p2p({&op, 1}, {&stream, 1});
-    TUTTI_TRY(c.submit_p2p({&op, 1}, {}));
+    const CallConfig *const asked = group.asked();
+    const char *const tag = asked && !asked->tag.empty() ? asked->tag.c_str() : nullptr;
+    if (stream) return c.submit_p2p({&op, 1}, {&stream, 1}, tag);
+    TUTTI_TRY(c.submit_p2p({&op, 1}, {}, tag));
     group.own_streams().note(c);
     return {};
   });

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json_fwd.hpp>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -88,13 +89,15 @@ struct InitOptions {
 Result<InitOptions> read_options(const tuttiConfig_t *config, const InitOptions &base);
 Result<InitOptions> process_options(); // what no tuttiConfig_t changed
 
+struct ChannelPlan; // channels.h
+
 class Communicator : public std::enable_shared_from_this<Communicator> {
 public:
   Communicator(int rank, int nranks, InitOptions options);
   ~Communicator();
 
   // ---- life (init.cc, life.cc). Each blocks; background() runs one on a thread of its own.
-  Status init(const tuttiUniqueId &id);
+  Status init(std::span<const tuttiUniqueId> ids);
   // `parent` is the core of the communicator that is split; without a color this one stays empty.
   Status init_split(const std::shared_ptr<Core> &parent, int color, int key);
   Status finalize();
@@ -125,10 +128,13 @@ public:
   Status check_barrier(Op *op);
   Status check_p2p(bool sending, const void *buffer, uint64_t count, int type, int peer, P2pOp *op) const;
   Status submit(const Op &op, tuttiStream_t stream);
+  // The same, run as a call configuration asks.
+  Status submit_as_asked(const Op &op, const CallConfig &asked, tuttiStream_t stream);
   bool has_room() const { // an operation can be enqueued without waiting, or is refused
     return state() != State::ready || core_->engine->failed() || core_->engine->has_room();
   }
-  Status submit_p2p(std::span<const P2pOp> ops, std::span<const tuttiStream_t> streams); // streams sorted
+  // streams sorted; tag: of a call configuration, nullptr = none
+  Status submit_p2p(std::span<const P2pOp> ops, std::span<const tuttiStream_t> streams, const char *tag);
   Status synchronize();
   Point last_point() const { return {core_, last_seq_}; }
   uint64_t last_seq() const { return last_seq_; }
@@ -148,8 +154,11 @@ public:
   std::shared_ptr<Core> shared_core() const;     // [any thread] nullptr before the set-up and after the end
   std::shared_ptr<Engine> shared_engine() const; // [any thread] the same
   uint64_t uid() const { return uid_; }          // of this process's communicators, never used again
-  Result<std::string> explain(std::string_view coll, uint64_t count, int type);
+  // asked: what holds for the calling thread, nullptr = nothing.
+  Result<std::string> explain(std::string_view coll, uint64_t count, int type, const CallConfig *asked);
   Engine::Usage usage() const;
+  Result<std::string> traffic() const; // what this rank has sent and received, as JSON (traffic.cc)
+  void write_map();                    // the same to the file of comm.map_file, once [any thread]
 
   // A split of this communicator goes on: its control plane is that split's.
   std::atomic<bool> splitting{false};
@@ -185,15 +194,29 @@ private:
   Status exchange_readable();
   std::shared_ptr<const CostModel> cost_model(const CostConstants &constants) const;
   void farewell();
-  Status start_engine(Iface<tutti_net_v1> net);
+  Status start_engine(Iface<tutti_net_v1> net, std::span<const std::byte> told);
+  Status take_channels(std::span<const std::byte> told);
   void log_ready() const;
+  void log_channels() const;
   void log_selection() const;
 
   Status check_type(std::string_view what, int type) const;
   Status check_rank(std::string_view what, std::string_view name, int rank) const;
   Status check_buffers(const Call &call, Op *op) const;
   Status check_reduction(const Call &call, Op *op) const;
-  Result<const Bound *> find_bound(const Op &op, uint32_t bucket);
+  bool moves_nothing(const Op &op) const;
+  Status pass_over(const Op &op); // such an operation
+  static uint64_t key_of(const Op &op, uint32_t bucket);
+  Status enqueue_op(const Bound *bound, const Op &op, tuttiStream_t stream);
+  Result<const Bound *> find_bound(const Op &op, uint32_t bucket, uint32_t choice);
+  // Its place among the choices: those of the table, then those that calls asked for.
+  Result<uint32_t> choice_as_asked(uint32_t row, uint32_t bucket, const CallConfig &asked);
+  const Choice &choice(uint32_t place) const {
+    const size_t n = selection_.choices.size();
+    return place < n ? selection_.choices[place] : asked_choices_[place - n];
+  }
+  Status explain_choice(uint32_t row, uint32_t bucket, const CallConfig *asked, nlohmann::ordered_json &out);
+  Result<const Bound *> bound_as_asked(const Op &op, uint32_t bucket, uint64_t key, const CallConfig &asked);
   Result<std::shared_ptr<const Plan>> make_plan(const BoundKey &key, const Choice &choice) const;
   bool many_slices(const Plan &plan, const Op &op, uint32_t bucket, const Choice &choice) const;
   void shape_buffers(const Op &op, OpArgs *args) const;
@@ -203,7 +226,6 @@ private:
   void forget_oldest_p2p();
   Status check_self(std::span<const P2pOp> ops) const;
   Selection p2p_selection() const;
-  std::string operation_text(uint32_t row) const;
 
   const uint64_t uid_;
   const bool from_split_;
@@ -212,12 +234,13 @@ private:
   std::shared_ptr<Core> core_;
   Topology topology_;
   CpuSet host_cpus_ = CpuSet::from_words({}); // of all ranks on this host
+  std::shared_ptr<const ChannelPlan> channels_;
   LinkClass slowest_ = LinkClass::local;
   std::string no_pull_; // what some rank has against reading its peers' memory; the same on all ranks
   Iface<tutti_net_v1> net_;
   Iface<tutti_tuner_v1> tuner_;
   SelectionTable selection_;
-  std::unique_ptr<Selector> selector_; // for explanations
+  std::unique_ptr<Selector> selector_; // for explanations, and for what calls ask
 
   std::array<std::array<Hot, kBuckets>, kRows> hot_{};
   std::unordered_map<uint64_t, const Bound *> found_;   // by Hot::key, for operations that take turns
@@ -244,12 +267,27 @@ private:
   std::vector<Hold> holds_; // engines that operations which have not started still look at
 
   std::atomic<State> state_{State::working};
-  std::atomic<bool> aborted_{false};
+  std::atomic<bool> aborted_{false}, map_written_{false};
   mutable std::mutex mutex_; // guards last_error_, end_, and core_ against threads other than the owner
   Error last_error_ = no_error();
   Error end_ = no_error(); // what ended the communicator; valid when failed
   JoinStop join_stop_;
   std::thread background_;
+
+  // What calls asked for. By id of the call configuration.
+  struct AskedBound {
+    uint64_t key = 0;
+    uint32_t id = 0;
+    const Bound *bound = nullptr;
+  };
+  struct AskedClass {
+    uint32_t id, row, bucket;
+    auto operator<=>(const AskedClass &) const = default;
+  };
+  std::vector<Choice> asked_choices_;
+  std::map<AskedClass, uint32_t> asked_places_; // of choices
+  std::map<std::pair<uint64_t, uint32_t>, const Bound *> asked_bounds_;
+  AskedBound asked_latest_;
 };
 
 } // namespace tutti

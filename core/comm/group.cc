@@ -14,7 +14,7 @@ Group &Group::of_this_thread() {
 }
 
 void Group::add(tuttiComm *comm, const Op &op, std::unique_ptr<BlockTables> tables, tuttiStream_t stream) {
-  collectives_.push_back({{comm, comm->c}, op, std::move(tables), stream});
+  collectives_.push_back({{comm, comm->c}, op, std::move(tables), kept_asked(), stream});
   if (collectives_.back().tables) collectives_.back().op.tables = collectives_.back().tables.get();
 }
 
@@ -26,6 +26,7 @@ void Group::add(tuttiComm *comm, const P2pOp &op, tuttiStream_t stream) {
     it->target = {comm, comm->c};
   }
   it->ops.push_back(op);
+  if (!it->asked) it->asked = kept_asked();
   it->own_stream |= stream == nullptr;
   if (!stream) return;
   const auto at = std::lower_bound(it->streams.begin(), it->streams.end(), stream, std::less<>());
@@ -39,6 +40,7 @@ void Group::add(std::function<Status()> task, std::function<void()> undo, const 
 Status Group::end() {
   if (depth_ == 0) return tutti::fail(Code::invalid_usage, "tuttiGroupEnd without tuttiGroupStart on this thread");
   if (--depth_ > 0) return failure_;
+  busy_ = !asked_.empty();
   if (!failure_.ok())
     for (Task &t : tasks_) t.undo();
   Status result = std::move(failure_);
@@ -145,11 +147,15 @@ bool Group::issue_some(Status *first) {
   for (Collective &c : collectives_) {
     if (c.issued) continue;
     const std::span<const tuttiStream_t> streams(&c.stream, c.stream ? 1 : 0);
-    all &= issue_one(c, streams, !c.stream, first, [&](Communicator &comm) { return comm.submit(c.op, c.stream); });
+    all &= issue_one(c, streams, !c.stream, first, [&](Communicator &comm) {
+      return c.asked ? comm.submit_as_asked(c.op, *c.asked, c.stream) : comm.submit(c.op, c.stream);
+    });
   }
   for (Messages &m : messages_) {
     if (m.issued) continue;
-    all &= issue_one(m, m.streams, m.own_stream, first, [&](Communicator &comm) { return comm.submit_p2p(m.ops, m.streams); });
+    const char *tag = m.asked && !m.asked->tag.empty() ? m.asked->tag.c_str() : nullptr;
+    all &= issue_one(m, m.streams, m.own_stream, first,
+                     [&](Communicator &comm) { return comm.submit_p2p(m.ops, m.streams, tag); });
   }
   return all;
 }

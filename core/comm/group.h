@@ -12,8 +12,25 @@ class Group {
 public:
   static Group &of_this_thread();
   bool open() const { return depth_ > 0; }
+  // Neither collects nor has a call configuration: nearly always.
+  bool plain() const { return !busy_; }
+  const CallConfig *asked() const { return asked_.empty() ? nullptr : asked_.back().get(); }
+  void begin_asked(std::shared_ptr<const CallConfig> config) {
+    asked_.push_back(std::move(config));
+    busy_ = true;
+  }
+  bool end_asked() { // false: none has begun
+    if (asked_.empty()) return false;
+    asked_.pop_back();
+    busy_ = open() || !asked_.empty();
+    return true;
+  }
+  size_t asked_depth() const { return asked_.size(); }
   OwnStreams &own_streams() { return own_streams_; } // of the same thread: one look-up serves both
-  void start() { depth_++; }
+  void start() {
+    depth_++;
+    busy_ = true;
+  }
   // Runs everything at the outermost end. The first error of any call of the group wins; then nothing is started.
   Status end();
   void fail(const Status &status) {
@@ -36,14 +53,16 @@ private:
     Target target;
     Op op;
     std::unique_ptr<BlockTables> tables;
+    std::shared_ptr<const CallConfig> asked; // when it was called; nullptr = none
     tuttiStream_t stream;
     bool issued = false;
   };
   struct Messages { // of one communicator
     Target target;
     std::vector<P2pOp> ops;
-    std::vector<tuttiStream_t> streams; // sorted
-    bool own_stream = false;            // some call named NULL
+    std::vector<tuttiStream_t> streams;      // sorted
+    std::shared_ptr<const CallConfig> asked; // of the first call that has one
+    bool own_stream = false;                 // some call named NULL
     bool issued = false;
   };
   // Calls that have to wait because a queue is full, and what they hold up: later calls of their communicators and streams.
@@ -64,7 +83,11 @@ private:
   bool issue_one(Call &call, std::span<const tuttiStream_t> streams, bool own_stream, Status *first, Submit &&submit);
   bool must_wait(const Target &target, std::span<const tuttiStream_t> streams);
 
+  std::shared_ptr<const CallConfig> kept_asked() const { return asked_.empty() ? nullptr : asked_.back(); }
+
+  bool busy_ = false; // open, or with a call configuration
   int depth_ = 0;
+  std::vector<std::shared_ptr<const CallConfig>> asked_; // that have begun; the last one holds
   Status failure_;
   std::vector<Collective> collectives_;
   std::vector<Messages> messages_;

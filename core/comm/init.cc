@@ -1,10 +1,14 @@
 // Set-up of a communicator: join, compare, choose, start the engine, share the selection.
 #include "base/types.h"
 #include "comm/agreement.h"
+#include "comm/channels.h"
 #include "comm/communicator.h"
 #include "comm/select/calibrate.h"
 #include "comm/startup.h"
 #include "log/log.h"
+#include <algorithm>
+#include <cstring>
+#include <optional>
 
 namespace tutti {
 namespace {
@@ -45,6 +49,23 @@ bool needs_net(const Bootstrap &b, const Config &config) {
   return false;
 }
 
+// Two pieces in one message.
+Bytes joined(std::span<const std::byte> a, std::span<const std::byte> b) {
+  const uint64_t n = a.size();
+  Bytes out(sizeof n + a.size() + b.size());
+  std::memcpy(out.data(), &n, sizeof n);
+  std::copy(b.begin(), b.end(), std::copy(a.begin(), a.end(), out.begin() + sizeof n));
+  return out;
+}
+std::optional<std::pair<Bytes, Bytes>> parted(std::span<const std::byte> both) {
+  uint64_t n = 0;
+  if (both.size() < sizeof n) return std::nullopt;
+  std::memcpy(&n, both.data(), sizeof n);
+  if (n > both.size() - sizeof n) return std::nullopt;
+  const auto at = both.begin() + static_cast<ptrdiff_t>(sizeof n + n);
+  return std::pair(Bytes(both.begin() + sizeof n, at), Bytes(at, both.end()));
+}
+
 // A device that cannot be asked bounds nothing.
 CostModel::Device fastest_device(const Iface<tutti_net_v1> &net) {
   CostModel::Device best;
@@ -70,9 +91,9 @@ Communicator::~Communicator() {
   close();
 }
 
-Status Communicator::init(const tuttiUniqueId &id) {
+Status Communicator::init(std::span<const tuttiUniqueId> ids) {
   const log::ScopedRank scope(rank_);
-  TUTTI_ASSIGN(bootstrap, Bootstrap::join(id, nranks_, rank_, options_.config,
+  TUTTI_ASSIGN(bootstrap, Bootstrap::join(ids, nranks_, rank_, options_.config,
                                           Deadline::in(options_.config->duration("core.init_timeout")), &join_stop_));
   adopt(std::move(bootstrap));
   if (aborted_.load()) fail(last_error()); // too late to stop the join, too early to find its result
@@ -98,7 +119,9 @@ Status Communicator::set_up() {
     } else
       why = "all ranks share memory";
     log::info(Subsys::net, "comm {:#x}: network {} ({})", b.comm_id(), net_ ? net_.table->name : "none", why);
-    const RankFacts mine = make_facts(*options_.config, *p.registry, tuner_, net_);
+    RankFacts mine = make_facts(*options_.config, *p.registry, tuner_, net_);
+    ChannelSearch search(b, options_.config, net_);
+    search.describe(&mine);
     TUTTI_ASSIGN(encoded, b.allgather(mine.encode(), deadline, "comparing versions and settings"));
     std::vector<RankFacts> facts;
     std::vector<TopologyInput> inputs;
@@ -108,12 +131,14 @@ Status Communicator::set_up() {
       if (b.peer(r).host == b.peer(rank_).host) host_cpus_.add(f.cpus);
       facts.push_back(std::move(f));
     }
-    if (Status differ = compare_facts(facts); !differ.ok()) {
+    for (Status wrong : {compare_facts(facts), ChannelSearch::check(facts, b)}) {
+      if (wrong.ok()) continue;
       farewell();
-      return differ;
+      return wrong;
     }
     topology_ = make_topology(inputs);
-    return start_engine(net_);
+    TUTTI_ASSIGN(told, search.run(facts, topology_, deadline));
+    return start_engine(net_, told);
   }();
   if (s.ok()) {
     state_.store(aborted_.load() ? State::failed : State::ready, std::memory_order_release);
@@ -134,7 +159,27 @@ void Communicator::farewell() {
   (void)core_->bootstrap->barrier(Deadline::in(kFarewell), "ending together");
 }
 
-Status Communicator::start_engine(Iface<tutti_net_v1> net) {
+// With its address each rank sends what it has to tell of channels: rank 0 all of it, the others nothing.
+Status Communicator::take_channels(std::span<const std::byte> told) {
+  Bootstrap &b = *core_->bootstrap;
+  auto plan = ChannelPlan::decode(told, b.comm_id());
+  if (!plan.ok()) {
+    farewell();
+    return std::move(plan.status());
+  }
+  channels_ = std::move(*plan);
+  if (!channels_->cluster) return {};
+  if (channels_->cluster->new_rank.size() != static_cast<size_t>(nranks_) ||
+      channels_->cluster->hosts.size() != topology_.node_count)
+    return tutti::fail(Code::internal, "rank 0 told channels of {} ranks on {} hosts", channels_->cluster->new_rank.size(),
+                       channels_->cluster->hosts.size());
+  core_->engine->set_routes(net_routes(*channels_->cluster, topology_, rank_));
+  // Orders of summands may depend on no machine then; the ways over NICs may.
+  if (determinism_of(strictest_determinism(*options_.config)) == Determinism::off) topology_.cluster = channels_->cluster;
+  return {};
+}
+
+Status Communicator::start_engine(Iface<tutti_net_v1> net, std::span<const std::byte> told) {
   TUTTI_ASSIGN(p, process());
   const Deadline deadline = Deadline::in(options_.config->duration("core.init_timeout"));
   Bootstrap &b = *core_->bootstrap;
@@ -151,7 +196,15 @@ Status Communicator::start_engine(Iface<tutti_net_v1> net) {
     core_->engine->fail(b.failure().error());
     return b.failure();
   }
-  TUTTI_ASSIGN(infos, b.allgather(core_->engine->local_info(), deadline, "exchanging addresses"));
+  TUTTI_ASSIGN(infos, b.allgather(joined(told, core_->engine->local_info()), deadline, "exchanging addresses"));
+  Bytes from_rank_0;
+  for (size_t r = 0; r < infos.size(); r++) {
+    auto parts = parted(infos[r]);
+    if (!parts) return tutti::fail(Code::remote, "rank {} sent an address that cannot be read", r).peer(static_cast<int>(r));
+    if (r == 0) from_rank_0 = std::move(parts->first);
+    infos[r] = std::move(parts->second);
+  }
+  TUTTI_TRY(take_channels(from_rank_0));
   TUTTI_TRY(core_->engine->set_peers(infos));
   for (int r = 0; r < nranks_; r++)
     if (r != rank_) slowest_ = std::max(slowest_, core_->engine->link_class(r));
@@ -237,7 +290,26 @@ void Communicator::log_ready() const {
             options_.name.empty() ? "" : " \"" + options_.name + "\"", rank_, nranks_, topology_.node_count,
             topology_.cores_on_node[static_cast<size_t>(topology_.node_of_rank[static_cast<size_t>(rank_)])],
             topology_.oversubscribed() ? " (oversubscribed)" : "", links.empty() ? "none" : links);
-  if (rank_ == 0 && nranks_ > 1) log_selection();
+  if (rank_ == 0 && nranks_ > 1) {
+    log_channels();
+    log_selection();
+  }
+}
+
+// What was searched, and what of it holds.
+void Communicator::log_channels() const {
+  if (!log::enabled(log::Level::info, Subsys::graph)) return;
+  const uint64_t id = core_->bootstrap->comm_id();
+  for (const std::string &line : channels_->why) log::info(Subsys::graph, "comm {:#x}: channels: {}", id, line);
+  if (!channels_->cluster) return;
+  const Cluster &cluster = *channels_->cluster;
+  if (!topology_.cluster)
+    log::info(Subsys::graph, "comm {:#x}: channels: {}: rings and trees of the standard order", id,
+              describe_determinism(strictest_determinism(*options_.config)));
+  else if (const std::string text = reordering(cluster, topology_); !text.empty())
+    log::info(Subsys::graph, "comm {:#x}: {}", id, text);
+  for (size_t c = 0; c < cluster.channels.size(); c++)
+    log::info(Subsys::graph, "comm {:#x}: channel {}: {}", id, c, channel_text(cluster, c));
 }
 
 // A line for each range of sizes that runs the same way.
@@ -245,7 +317,7 @@ void Communicator::log_selection() const {
   if (!log::enabled(log::Level::info, Subsys::tuning)) return;
   const auto line = [&](uint32_t row, uint32_t bucket, const std::string &range) {
     const Choice &c = selection_.at(row, bucket);
-    const std::string over = selector_->passed_over(row);
+    const std::string over = selector_->passed_over(row, bytes_of(row, bucket));
     const std::string note = selector_->determinism_note(row);
     const std::string head = fmt::format("comm {:#x}: {}{} -> ", core_->bootstrap->comm_id(), row_name(row), range);
     if (!c.algo) return log::info(Subsys::tuning, "{}refused: {}", head, c.refusal);

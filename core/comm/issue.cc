@@ -28,10 +28,6 @@ uint64_t chunk_limit(const Plan &plan, const Op &op, uint32_t bucket, uint32_t n
 
 } // namespace
 
-std::string Communicator::operation_text(uint32_t row) const {
-  return fmt::format("{} #{}", row_name(row), number_);
-}
-
 Result<std::shared_ptr<const Plan>> Communicator::make_plan(const BoundKey &key, const Choice &choice) const {
   uint32_t flags = 0;
   if (key.row == kRowV) flags |= TUTTI_REQ_NONUNIFORM;
@@ -55,7 +51,7 @@ bool Communicator::many_slices(const Plan &plan, const Op &op, uint32_t bucket, 
   return chunk_limit(plan, op, bucket, static_cast<uint32_t>(nranks_)) > choice.slot_bytes;
 }
 
-Result<const Bound *> Communicator::find_bound(const Op &op, uint32_t bucket) {
+Result<const Bound *> Communicator::find_bound(const Op &op, uint32_t bucket, uint32_t place) {
   const auto root = op.info.root;
   if (nranks_ == 1) {
     const BoundKey key{op.row, 0, op.dtype, op.redop, -1, false, op.in_place};
@@ -65,18 +61,17 @@ Result<const Bound *> Communicator::find_bound(const Op &op, uint32_t bucket) {
     TUTTI_ASSIGN(bound, core_->engine->bind(plan, selection, op.dtype, op.redop));
     return bounds_[key] = bound;
   }
-  const Choice &choice = selection_.at(op.row, bucket);
-  if (!choice.algo) return tutti::fail(Code::invalid_usage, "{}", choice.refusal);
-  BoundKey key{op.row, selection_.index[op.row][bucket], op.dtype, op.redop, root, false, op.in_place};
-  TUTTI_ASSIGN(plan, make_plan(key, choice));
-  if (many_slices(*plan, op, bucket, choice)) {
+  const Choice &way = choice(place);
+  if (!way.algo) return tutti::fail(Code::invalid_usage, "{}", way.refusal);
+  BoundKey key{op.row, place, op.dtype, op.redop, root, false, op.in_place};
+  TUTTI_ASSIGN(plan, make_plan(key, way));
+  if (many_slices(*plan, op, bucket, way)) {
     key.many_slices = true;
-    TUTTI_ASSIGN(longer, make_plan(key, choice));
+    TUTTI_ASSIGN(longer, make_plan(key, way));
     plan = longer;
   }
   if (const auto it = bounds_.find(key); it != bounds_.end()) return it->second;
-  const Selection selection{choice.proto, choice.slot_bytes, std::max(choice.depth, std::bit_ceil(plan->min_depth)),
-                            choice.flags};
+  const Selection selection{way.proto, way.slot_bytes, std::max(way.depth, std::bit_ceil(plan->min_depth)), way.flags};
   TUTTI_ASSIGN(bound, core_->engine->bind(plan, selection, op.dtype, op.redop));
   return bounds_[key] = bound;
 }
@@ -99,37 +94,29 @@ void Communicator::shape_buffers(const Op &op, OpArgs *args) const {
   args->out_shape = side(t.out_bytes, t.out_offsets, t.in_bytes);
 }
 
-Status Communicator::submit(const Op &op, tuttiStream_t stream) {
-  number_++;
-  // Nothing to move: the number alone keeps ranks in step.
+// Nothing to move: the number alone keeps ranks in step.
+inline bool Communicator::moves_nothing(const Op &op) const {
   const bool untouched = nranks_ == 1 && op.in_place && !op.has_factor;
-  if (op.bytes == 0 || untouched) {
-    if (nranks_ > 1) {
-      CallInfo call = op.info;
-      call.number = number_;
-      core_->engine->skip(call);
-    }
-    last_seq_ = core_->engine->enqueued();
-    return core_->engine->failed() ? core_->engine->error() : Status();
+  return op.bytes == 0 || untouched;
+}
+
+Status Communicator::pass_over(const Op &op) {
+  if (nranks_ > 1) {
+    CallInfo call = op.info;
+    call.number = number_;
+    core_->engine->skip(call);
   }
-  const uint32_t bucket = bucket_of(op.bytes);
-  Hot &hot = hot_[op.row][bucket];
-  const uint64_t key = uint64_t(1) << 63 | uint64_t(op.in_place) << 62 | uint64_t(bucket) << 52 | uint64_t(op.row) << 48 |
-                       uint64_t(static_cast<uint32_t>(op.info.root + 1) + block_bucket(op)) << 16 | uint64_t(op.dtype) << 8 |
-                       op.redop; // what has such blocks has no root
-  if (hot.key != key) [[unlikely]] {
-    auto [known, fresh] = found_.try_emplace(key, nullptr);
-    if (fresh) {
-      auto bound = find_bound(op, bucket);
-      if (!bound.ok()) {
-        found_.erase(known);
-        number_--; // nothing was sent: the call did not happen
-        return std::move(bound.status());
-      }
-      known->second = *bound;
-    }
-    hot = {key, known->second};
-  }
+  last_seq_ = core_->engine->enqueued();
+  return core_->engine->failed() ? core_->engine->error() : Status();
+}
+
+inline uint64_t Communicator::key_of(const Op &op, uint32_t bucket) {
+  return uint64_t(1) << 63 | uint64_t(op.in_place) << 62 | uint64_t(bucket) << 52 | uint64_t(op.row) << 48 |
+         uint64_t(static_cast<uint32_t>(op.info.root + 1) + block_bucket(op)) << 16 | uint64_t(op.dtype) << 8 |
+         op.redop; // what has such blocks has no root
+}
+
+[[gnu::always_inline]] inline Status Communicator::enqueue_op(const Bound *bound, const Op &op, tuttiStream_t stream) {
   OpArgs args;
   args.in = op.in;
   args.out = op.out;
@@ -140,8 +127,45 @@ Status Communicator::submit(const Op &op, tuttiStream_t stream) {
   args.call = op.info;
   args.call.number = number_;
   if (!stream) [[likely]]
-    return enqueue(hot.bound, args, {});
-  return enqueue(hot.bound, args, {&stream, 1});
+    return enqueue(bound, args, {});
+  return enqueue(bound, args, {&stream, 1});
+}
+
+Status Communicator::submit(const Op &op, tuttiStream_t stream) {
+  number_++;
+  if (moves_nothing(op)) return pass_over(op);
+  const uint32_t bucket = bucket_of(op.bytes);
+  Hot &hot = hot_[op.row][bucket];
+  const uint64_t key = key_of(op, bucket);
+  if (hot.key != key) [[unlikely]] {
+    auto [known, fresh] = found_.try_emplace(key, nullptr);
+    if (fresh) {
+      auto bound = find_bound(op, bucket, selection_.index[op.row][bucket]);
+      if (!bound.ok()) {
+        found_.erase(known);
+        number_--; // nothing was sent: the call did not happen
+        return std::move(bound.status());
+      }
+      known->second = *bound;
+    }
+    hot = {key, known->second};
+  }
+  return enqueue_op(hot.bound, op, stream);
+}
+
+Status Communicator::submit_as_asked(const Op &plain, const CallConfig &asked, tuttiStream_t stream) {
+  Op op = plain;
+  if (!asked.tag.empty()) op.info.tag = asked.tag.c_str();
+  if (asked.id == 0) return submit(op, stream); // only a tag
+  number_++;
+  if (moves_nothing(op)) return pass_over(op);
+  const uint32_t bucket = bucket_of(op.bytes);
+  auto bound = bound_as_asked(op, bucket, key_of(op, bucket), asked);
+  if (!bound.ok()) {
+    number_--; // nothing was sent: the call did not happen
+    return std::move(bound.status());
+  }
+  return enqueue_op(*bound, op, stream);
 }
 
 Status Communicator::enqueue(const Bound *bound, const OpArgs &args, std::span<const tuttiStream_t> streams) {

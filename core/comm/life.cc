@@ -51,10 +51,12 @@ Status Communicator::finalize() {
   State ready = State::ready;
   if (!state_.compare_exchange_strong(ready, State::finalized) && ready == State::working)
     state_.store(State::finalized, std::memory_order_release);
+  write_map();
   return {};
 }
 
 void Communicator::close() {
+  write_map();
   state_.store(State::closed, std::memory_order_release);
   std::shared_ptr<Core> core;
   {
@@ -141,7 +143,8 @@ Code Communicator::note(Status status) {
     log::warn(log::Subsys::coll, "{}", e.line());
     fail(e);
   }
-  quiesce(); // the caller may free its buffers now
+  quiesce();                                 // the caller may free its buffers now
+  if (state() == State::failed) write_map(); // it may never come to destroy
   return e.code;
 }
 

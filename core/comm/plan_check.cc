@@ -20,7 +20,12 @@ std::string text_of(const Iface<tutti_algo_v1> &algo, const PlanRequest &r, bool
   std::string out = fmt::format("{} {} {} {} {} {} {}:", static_cast<const void *>(algo.table), r.coll, r.nranks, r.root,
                                 r.channels, r.flags, in_place);
   for (const int32_t node : r.node_of_rank) out += fmt::format(" {}", node);
-  for (const int32_t rank : r.channel.empty() ? std::vector<int32_t>() : r.channel[0].order) out += fmt::format(" {}", rank);
+  // Trees are told each rank in part; together with the rings of all channels they come from one search.
+  for (const PlanRequest::Channel &c : r.channel) {
+    out += fmt::format("; {} {} {}:", c.tree_parent, c.head, c.rail);
+    for (const auto *list : {&c.tree_children, &c.order})
+      for (const int32_t rank : *list) out += fmt::format(" {}", rank);
+  }
   return out;
 }
 

@@ -31,6 +31,7 @@ struct NetRank {
 };
 
 Result<NetRank> look_at(const Iface<tutti_net_v1> &net) {
+  const auto turn = plugin_setup(net.plugin);
   NetRank out;
   if (const auto s = net.table->device_count(net.plugin->state, &out.devices); s < 0)
     return plugin_error(*net.plugin, s, "counting devices");

@@ -62,6 +62,16 @@ const std::vector<Option> &table() {
      .help = "never use a network between ranks of one host",
      .env = "TUTTI_NET_DISABLE_INTRA", .aliases = {"NCCL_NET_DISABLE_INTRA"}, .scope = Scope::communicator, .agree = true},
 
+    {.key = "net.cross_nic", .type = TUTTI_OPT_INT, .default_value = "2",
+     .help = "NICs of a ring over hosts: 0 = it leaves a host by the NIC it came in by, so on one rail; 1 = by any; 2 = as 0, unless "
+             "1 is better by more than 5 %",
+     .env = "TUTTI_CROSS_NIC", .aliases = {"NCCL_CROSS_NIC"}, .min = 0, .max = 2, .scope = Scope::communicator, .agree = true},
+    {.key = "net.merge_level", .default_value = "LOC",
+     .help = "ports that count as one NIC when channels are dealt: those of one card (PORT), or as close as PIX, PXB, ... "
+             "(LOC = none)",
+     .env = "TUTTI_NET_MERGE_LEVEL", .aliases = {"NCCL_NET_MERGE_LEVEL"}, .choices = "LOC|PORT|PIX|PXB|P2C|PXN|PHB|SYS",
+     .scope = Scope::communicator, .agree = true},
+
     {.key = "net.traffic_class", .type = TUTTI_OPT_INT, .default_value = "-1",
      .help = "traffic class of the network's packets; sockets: the whole byte, DSCP << 2 (-1 = the system's)",
      .env = "TUTTI_TRAFFIC_CLASS", .min = -1, .max = 255, .scope = Scope::communicator},
@@ -84,6 +94,10 @@ const std::vector<Option> &table() {
     {.key = "socket.dead_after", .type = TUTTI_OPT_DURATION, .default_value = "15s",
      .help = "silence after which another host, or the link to it, counts as dead on the control plane",
      .env = "TUTTI_SOCKET_DEAD_AFTER", .min = 2 * kSecond, .max = 3600 * kSecond},
+    {.key = "socket.handshake_timeout", .type = TUTTI_OPT_DURATION, .default_value = "0s",
+     .help = "longest wait for another process to prove itself, or to know the rank that is looked for, on the control plane "
+             "(0 = a quarter of core.init_timeout, at least 5 s)",
+     .env = "TUTTI_SOCKET_HANDSHAKE_TIMEOUT", .min = 0, .max = 3600 * kSecond},
     {.key = "socket.stagger_threshold", .type = TUTTI_OPT_INT, .default_value = "256",
      .help = "ranks per root above which they check in one after the other",
      .env = "TUTTI_SOCKET_STAGGER_THRESHOLD", .aliases = {"NCCL_UID_STAGGER_THRESHOLD"}, .min = 1, .max = 1 << 30},
@@ -106,27 +120,45 @@ const std::vector<Option> &table() {
     // ---- coll
     {.key = "coll.algo", .help = "algorithms allowed: [COLL:]a,b;COLL:^c; a list without COLL holds for every collective that "
                                  "one of its algorithms can do (empty = the tuner decides among all)",
-     .env = "TUTTI_ALGO", .aliases = {"NCCL_ALGO"}, .scope = Scope::communicator, .agree = true},
+     .env = "TUTTI_ALGO", .aliases = {"NCCL_ALGO"}, .scope = Scope::communicator, .agree = true, .per_class = true},
     {.key = "coll.proto", .help = "protocols allowed, same grammar as coll.algo",
-     .env = "TUTTI_PROTO", .aliases = {"NCCL_PROTO"}, .scope = Scope::communicator, .agree = true},
+     .env = "TUTTI_PROTO", .aliases = {"NCCL_PROTO"}, .scope = Scope::communicator, .agree = true, .per_class = true},
+    {.key = "coll.choice", .default_value = "required",
+     .help = "what coll.algo and coll.proto ask for and cannot be had: required: an error that says why; preferred: one log line, "
+             "and the best other way runs",
+     .choices = "required|preferred", .scope = Scope::communicator, .agree = true, .per_class = true},
     {.key = "coll.min_channels", .type = TUTTI_OPT_INT, .default_value = "1", .help = "fewest channels of a collective",
-     .env = "TUTTI_MIN_CHANNELS", .aliases = {"NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS"}, .min = 1, .max = 64,
-     .scope = Scope::communicator, .agree = true},
+     .env = "TUTTI_MIN_CHANNELS", .aliases = {"NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_NCHANNELS"},
+     .min = 1, .max = 64, .scope = Scope::communicator, .agree = true, .per_class = true},
     {.key = "coll.max_channels", .type = TUTTI_OPT_INT, .default_value = "64", .help = "most channels of a collective",
-     .env = "TUTTI_MAX_CHANNELS", .aliases = {"NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS"}, .min = 1, .max = 64,
-     .scope = Scope::communicator, .agree = true},
+     .env = "TUTTI_MAX_CHANNELS", .aliases = {"NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS", "NCCL_MAX_NRINGS", "NCCL_NCHANNELS"},
+     .min = 1, .max = 64, .scope = Scope::communicator, .agree = true, .per_class = true},
     {.key = "coll.slot_bytes", .type = TUTTI_OPT_BYTES, .default_value = "0",
      .help = "payload of one slot of a link (0 = the tuner decides)",
-     .env = "TUTTI_SLOT_BYTES", .min = 0, .max = kGiB, .scope = Scope::communicator, .agree = true},
+     .env = "TUTTI_SLOT_BYTES", .min = 0, .max = kGiB, .scope = Scope::communicator, .agree = true, .per_class = true},
     {.key = "coll.depth", .type = TUTTI_OPT_INT, .default_value = "0", .help = "slots of a link (0 = the tuner decides)",
-     .env = "TUTTI_DEPTH", .min = 0, .max = 1024, .scope = Scope::communicator, .agree = true},
+     .env = "TUTTI_DEPTH", .min = 0, .max = 1024, .scope = Scope::communicator, .agree = true, .per_class = true},
     {.key = "coll.buffer", .type = TUTTI_OPT_BYTES, .default_value = "0",
      .help = "buffer of a link, slot size times depth (0 = the tuner decides)",
-     .env = "TUTTI_BUFFSIZE", .aliases = {"NCCL_BUFFSIZE"}, .min = 0, .max = 16 * kGiB, .scope = Scope::communicator, .agree = true},
+     .env = "TUTTI_BUFFSIZE", .aliases = {"NCCL_BUFFSIZE"}, .min = 0, .max = 16 * kGiB, .scope = Scope::communicator, .agree = true, .per_class = true},
     {.key = "coll.deterministic", .default_value = "off",
      .help = "run: the same bits of sums in every run with the same ranks and settings; size: an element's bits depend on its "
              "operands, the number of ranks and their order alone, not on sizes, channels, protocols or hosts",
-     .env = "TUTTI_DETERMINISTIC", .choices = "off|run|size", .scope = Scope::communicator, .agree = true},
+     .env = "TUTTI_DETERMINISTIC", .choices = "off|run|size", .scope = Scope::communicator, .agree = true, .per_class = true},
+    {.key = "coll.class",
+     .help = "what options of this table say for some collectives and sizes: [[coll.class]] tables, or ops=all_reduce,reduce "
+             "max_bytes=64K algo=direct, with ; between two (see Scopes)",
+     .env = "TUTTI_COLL_CLASS", .scope = Scope::communicator, .agree = true},
+
+    // ---- tuner: what is known better than measured
+    {.key = "tuner.p2p_bandwidth", .type = TUTTI_OPT_INT, .default_value = "0",
+     .help = "GB/s that two ranks of one host exchange, for the cost model (0 = measured)",
+     .env = "TUTTI_P2P_BANDWIDTH", .aliases = {"NCCL_P2P_BANDWIDTH"}, .min = 0, .max = 1'000'000,
+     .scope = Scope::communicator, .agree = true},
+    {.key = "tuner.net_bandwidth", .type = TUTTI_OPT_INT, .default_value = "0",
+     .help = "GB/s of a host's network, for the cost model (0 = measured)",
+     .env = "TUTTI_NET_BANDWIDTH", .aliases = {"NCCL_NET_BANDWIDTH"}, .min = 0, .max = 1'000'000,
+     .scope = Scope::communicator, .agree = true},
 
     // ---- tuner: the core's own cost model
     {.key = "tuner.calibrate", .default_value = "auto",
@@ -149,15 +181,33 @@ const std::vector<Option> &table() {
      .help = "prove the plans of an algorithm right before their first use, with up to 64 ranks",
      .env = "TUTTI_PLAN_CHECK", .scope = Scope::communicator},
 
-    // ---- topology: read by `tutti topo`; communicators follow later
-    {.key = "topology.file", .help = "XML file that describes this host (`tutti topo` only, so far; empty = found out)",
+    // ---- comm
+    {.key = "comm.map_file",
+     .help = "each rank writes here what it has sent and received, for `tutti map`, when its communicator ends: %h is the host, "
+             "%p the process, %r the rank, %c the communicator; %c and %r are added where they lack (empty = nowhere)",
+     .env = "TUTTI_COMM_MAP_FILE", .scope = Scope::communicator},
+
+    // ---- topology
+    {.key = "topology.file", .help = "XML file that describes this host, completed by what is found (empty = found out)",
      .env = "TUTTI_TOPO_FILE", .aliases = {"NCCL_TOPO_FILE"}},
-    {.key = "topology.dump_file", .help = "where the host's description is written, completed (`tutti topo` only, so far)",
+    {.key = "topology.dump_file", .help = "where the lowest rank of each host writes its description, completed; %h is the host and %p the process",
      .env = "TUTTI_TOPO_DUMP_FILE", .aliases = {"NCCL_TOPO_DUMP_FILE"}},
-    {.key = "topology.graph_file", .help = "graph file with rings and chains to use instead of a search (`tutti topo` only, so far)",
+    {.key = "topology.graph_file", .help = "graph file, read by rank 0, with rings and chains to use on every host instead of a search",
      .env = "TUTTI_GRAPH_FILE", .aliases = {"NCCL_GRAPH_FILE"}},
-    {.key = "topology.graph_dump_file", .help = "where the rings and chains found are written (`tutti topo` only, so far)",
+    {.key = "topology.graph_dump_file", .help = "where rank 0 writes the rings and chains of its host; %h is the host and %p the process",
      .env = "TUTTI_GRAPH_DUMP_FILE", .aliases = {"NCCL_GRAPH_DUMP_FILE"}},
+
+    {.key = "topology.p2p_level", .default_value = "SYS",
+     .help = "GPUs farther apart than this exchange through host memory, when channels are searched",
+     .env = "TUTTI_P2P_LEVEL", .aliases = {"NCCL_P2P_LEVEL"}, .choices = "LOC|NVL|PIX|PXB|PHB|SYS",
+     .synonyms = "0=LOC|1=PIX|2=PXB|3=PHB|4=SYS|5=SYS", .scope = Scope::communicator, .agree = true},
+    {.key = "topology.gdr_level", .default_value = "SYS",
+     .help = "GPUs farther from a NIC than this reach it through host memory, when channels are searched",
+     .env = "TUTTI_NET_GDR_LEVEL", .aliases = {"NCCL_NET_GDR_LEVEL"}, .choices = "LOC|PIX|PXB|P2C|PXN|PHB|SYS",
+     .synonyms = "0=LOC|1=PIX|2=PXB|3=PHB|4=SYS|5=SYS", .scope = Scope::communicator, .agree = true},
+    {.key = "topology.pxn_disable", .type = TUTTI_OPT_BOOL, .default_value = "false",
+     .help = "no way out of a GPU over an NVLink to another that is close to the NIC, when channels are searched",
+     .env = "TUTTI_PXN_DISABLE", .aliases = {"NCCL_PXN_DISABLE"}, .scope = Scope::communicator, .agree = true},
 
     // ---- memory
     {.key = "memory.cap", .type = TUTTI_OPT_BYTES, .default_value = "256MiB",

@@ -125,6 +125,15 @@ private:
     return most;
   }
 
+  uint32_t route_of(const PlanLane &lane, const tutti_link &l, bool sending) const {
+    const NetRoutes &routes = transport_.routes();
+    const int me = transport_.bootstrap().rank();
+    const uint32_t channel = l.conn < kP2pConn ? lane.group
+                             : sending         ? routes.channel_of_pair(me, l.peer)
+                                               : routes.channel_of_pair(l.peer, me);
+    return routes.route(channel, l.peer, sending);
+  }
+
   Status bind_links(uint32_t lane_index, bool sending, std::vector<BoundLink> *out) {
     const PlanLane &lane = plan_.lanes[lane_index];
     const auto &links = sending ? lane.send : lane.recv;
@@ -150,8 +159,10 @@ private:
         g.word_offset = p.flag_offset;
       }
       if (multicast) g.readers = static_cast<uint32_t>(transport_.bootstrap().nranks() - 1);
+      if (net) g.route = route_of(lane, l, sending);
       g.descriptors = !descriptors() || net ? 0u : sel_.flags & TUTTI_CAND_SHARED_ONLY ? 2u : 1u;
-      TUTTI_ASSIGN(ring, transport_.ring(l.peer, l.conn, sending, g));
+      const std::string_view carrier = net && p.signal != TUTTI_SIGNAL_COUNTER ? "simple" : p.name;
+      TUTTI_ASSIGN(ring, transport_.ring(l.peer, l.conn, sending, g, carrier));
       if (net && sending && transport_.net()->window(*ring) < plan_.min_depth)
         return fail(Code::invalid_argument, "{} needs {} messages under way to rank {}, the network takes {}",
                     where(lane_index), plan_.min_depth, l.peer, transport_.net()->window(*ring));

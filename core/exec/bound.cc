@@ -76,8 +76,9 @@ uint32_t keyed_signature(const Lane &lane, const Frame &f, uint32_t buf, int32_t
 }
 
 std::string Bound::way_text() const {
-  return fmt::format(" by {} ({}, slots {} x {} bytes)", plan->algo, selection.proto.table->name, selection.depth,
-                     selection.slot_bytes);
+  const uint32_t channels = plan->request.channels;
+  return fmt::format(" by {} ({}, {}slots {} x {} bytes)", plan->algo, selection.proto.table->name,
+                     channels > 1 ? fmt::format("{} channels, ", channels) : "", selection.depth, selection.slot_bytes);
 }
 
 int fault_mismatch(Frame &f, const BoundLink &link, const Ring &ring) {

@@ -75,11 +75,18 @@ void EngineImpl::note_waiting() {
 }
 
 std::string EngineImpl::recent_call(uint64_t seq) const {
-  CallInfo call;
-  uint32_t signature = 0;
-  uint64_t got = 0;
-  if (seq == 0 || !read_recent(recent_[seq % kRecent], &call, &signature, &got) || got != seq) return "an operation long ago";
-  return describe(call);
+  Remembered call;
+  if (seq == 0 || !read_recent(recent_[seq % kRecent], &call) || call.seq != seq) return "an operation long ago";
+  return call.text();
+}
+
+// The call, and behind a NUL also how it is run: what tells two ranks apart that make the same call.
+std::string EngineImpl::call_and_way(uint64_t seq) const {
+  std::string out = recent_call(seq);
+  std::lock_guard lock(mutex_); // until the bound has been looked at
+  const Recent &r = recent_[seq % kRecent];
+  const Bound *b = r.seq.load(std::memory_order_relaxed) == seq ? r.bound.load(std::memory_order_relaxed) : nullptr;
+  return out + '\0' + out + (b ? b->way_text() : "");
 }
 
 std::string EngineImpl::activity() const {
@@ -182,9 +189,19 @@ void EngineImpl::disagree(int peer, const std::string &mine, const std::string &
   die(std::move(e));
 }
 
+// Both as of call_and_way().
+void EngineImpl::tell_apart(int peer, const std::string &mine, const std::string &theirs) {
+  const auto part = [](const std::string &text, bool way) {
+    const size_t cut = text.find('\0');
+    return cut == std::string::npos ? text : way ? text.substr(cut + 1) : text.substr(0, cut);
+  };
+  const bool way = part(mine, false) == part(theirs, false);
+  disagree(peer, part(mine, way), part(theirs, way));
+}
+
 // Asks at the first call and fails when the answer is there or late; until then the fault is found again and again.
 void EngineImpl::report_mismatch(int peer, uint16_t conn, uint32_t got, bool have_signature) {
-  const std::string mine = recent_call(started_.load(std::memory_order_relaxed));
+  const std::string mine = call_and_way(started_.load(std::memory_order_relaxed));
   if (questions_.empty()) {
     Diagnose d;
     d.type = Diagnosis::mismatch;
@@ -193,11 +210,11 @@ void EngineImpl::report_mismatch(int peer, uint16_t conn, uint32_t got, bool hav
     d.has_signature = have_signature;
     ask(peer, d, mine);
   }
-  if (answered()) disagree(peer, mine, answer_of(peer).value_or(Answer{{}, "another operation"}).text);
+  if (answered()) tell_apart(peer, mine, answer_of(peer).value_or(Answer{{}, "another operation"}).text);
 }
 
 // Which of this rank's calls sent a message with this signature to `from` on `conn`: the newest that fits, else the newest.
-std::string EngineImpl::call_for(int from, uint32_t conn, uint32_t got, bool have_signature) const {
+uint64_t EngineImpl::call_for(int from, uint32_t conn, uint32_t got, bool have_signature) const {
   const uint64_t started = started_.load(std::memory_order_acquire);
   for (uint64_t seq = started; have_signature && seq > 0 && started - seq < kRecent; seq--) {
     const Recent &r = recent_[seq % kRecent];
@@ -209,9 +226,9 @@ std::string EngineImpl::call_for(int from, uint32_t conn, uint32_t got, bool hav
       for (const BoundLink &l : lane.send)
         if ((l.peer == from || l.ring->cold->geometry.readers) && l.ring->cold->conn == conn &&
             (signature ^ l.fingerprint) == got)
-          return recent_call(seq);
+          return seq;
   }
-  return started ? recent_call(started) : "nothing yet";
+  return started;
 }
 
 void EngineImpl::on_diagnose(Message message) {
@@ -243,18 +260,19 @@ void EngineImpl::on_diagnose(Message message) {
   reply.type = Diagnosis::answer;
   reply.nonce = d.nonce;
   if (d.type == Diagnosis::ask) say_doing(&reply);
-  const std::string mine = d.type == Diagnosis::ask ? activity() : call_for(message.from, d.conn, d.got, d.has_signature != 0);
+  const uint64_t seq = d.type == Diagnosis::ask ? 0 : call_for(message.from, d.conn, d.got, d.has_signature != 0);
+  const std::string mine = d.type == Diagnosis::ask ? activity() : seq ? call_and_way(seq) : "nothing yet";
   (void)send_diagnose(bootstrap_, message.from, reply, mine); // a peer that is gone needs no answer
-  if (d.type == Diagnosis::mismatch) disagree(message.from, mine, text);
+  if (d.type == Diagnosis::mismatch) tell_apart(message.from, mine, text);
 }
 
 void EngineImpl::say_doing(Diagnose *answer) const {
   const uint64_t done = completed();
   answer->doing = tail_.load(std::memory_order_acquire) > done ? Doing::busy : Doing::idle;
-  CallInfo last;
-  uint64_t seq = 0;
-  if (done == 0 || !read_recent(recent_[done % kRecent], &last, &answer->got, &seq) || seq != done) return;
-  answer->number = last.number;
+  Remembered last;
+  if (done == 0 || !read_recent(recent_[done % kRecent], &last) || last.seq != done) return;
+  answer->got = last.signature;
+  answer->number = last.call.number;
 }
 
 // Asks at the first call, fails when the answers are there or late.
@@ -271,17 +289,15 @@ void EngineImpl::expire(Nanos waited) {
   if (!answered()) return;
   const uint64_t started = started_.load(std::memory_order_relaxed);
   const std::string call = recent_call(started);
-  CallInfo mine;
-  uint32_t signature = 0;
-  uint64_t seq = 0;
-  const bool known = read_recent(recent_[started % kRecent], &mine, &signature, &seq);
+  Remembered mine;
+  const bool known = read_recent(recent_[started % kRecent], &mine);
   std::string who, said;
   for (const WaitFor &w : waits) who += (who.empty() ? "" : " and ") + wait_text(w, slices_);
   for (const Question &q : questions_) {
     const auto answer = answer_of(q.peer);
     std::string does = answer ? "is in " + answer->text : "does not answer";
     if (answer && answer->head.doing == Doing::idle) {
-      const bool done = known && answer->head.number == mine.number && answer->head.got == signature;
+      const bool done = known && answer->head.number == mine.call.number && answer->head.got == mine.signature;
       does = done ? "has completed it" : "has not called it: it is " + answer->text;
     }
     said += fmt::format("; rank {} {}", q.peer, does);

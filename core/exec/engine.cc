@@ -44,7 +44,7 @@ std::string describe(const CallInfo &c) {
     if (c.table) what += fmt::format(" in blocks {:08x}", static_cast<uint32_t>(c.table >> 32));
   }
   const std::string name = fmt::format("{}{} #{}", coll_name(c.coll), c.table ? "_v" : "", c.number);
-  return what.empty() ? name : fmt::format("{} ({})", name, what);
+  return fmt::format("{}{}{}", name, what.empty() ? "" : " (" + what + ")", c.tag ? fmt::format(" [{}]", c.tag) : "");
 }
 
 Result<std::shared_ptr<Engine>> Engine::create(Bootstrap &bootstrap, const Registry &, std::shared_ptr<const Config> config,
@@ -130,11 +130,16 @@ Status EngineImpl::check_args(const Bound &b, const OpArgs &args) const {
   return {};
 }
 
-// The caller's tables may go once enqueue() has returned.
+// The caller's tables and tag may go once enqueue() has returned.
 void EngineImpl::copy_tables(Queued &q) {
   BufferShape &in = q.args.in_shape, &out = q.args.out_shape;
-  if (!in.bytes && !in.offsets && !out.bytes && !out.offsets && !q.args.in_marks && !q.args.out_marks) [[likely]]
+  if (!in.bytes && !in.offsets && !out.bytes && !out.offsets && !q.args.in_marks && !q.args.out_marks && !q.args.call.tag)
+      [[likely]]
     return;
+  if (q.args.call.tag) {
+    q.tag.set(q.args.call.tag);
+    q.args.call.tag = q.tag.text.data();
+  }
   const std::pair<const uint64_t **, uint32_t> tables[] = {{&in.bytes, in.blocks},        {&in.offsets, in.blocks},
                                                            {&out.bytes, out.blocks},      {&out.offsets, out.blocks},
                                                            {&q.args.in_marks, in.blocks}, {&q.args.out_marks, out.blocks}};
@@ -284,8 +289,20 @@ void EngineImpl::remember(const CallInfo &c, const Bound *bound, uint64_t seq, u
   r.table.store(c.table, release);
   r.number.store(c.number, release);
   r.bound.store(bound, release);
+  if (c.tag) [[unlikely]]
+    remember_tag(seq, c.tag);
   r.seq.store(seq, release);
   started_.store(seq, std::memory_order_release);
+}
+
+void EngineImpl::remember_tag(uint64_t seq, const char *text) {
+  Tag tag;
+  tag.set(text);
+  std::array<uint64_t, kTagWords> words;
+  std::memcpy(words.data(), tag.text.data(), sizeof words);
+  for (size_t i = 0; i < kTagWords; i++) recent_tags_[seq % kRecent][i].store(words[i], std::memory_order_release);
+  auto &type_op = recent_[seq % kRecent].type_op;
+  type_op.store(type_op.load(std::memory_order_relaxed) | kTagged, std::memory_order_release);
 }
 
 void EngineImpl::die(Error error) {

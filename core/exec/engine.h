@@ -8,7 +8,7 @@
 #include "plan/chunks.h"
 #include "plan/plan.h"
 #include "plugin/registry.h"
-#include "transport/link_class.h"
+#include "transport/traffic.h"
 #include <atomic>
 #include <memory>
 #include <string>
@@ -33,8 +33,10 @@ struct CallInfo {
   uint64_t count = 0;  // elements as given; of alltoallv and groups: 0, where all ranks know all blocks: their sum
   uint64_t number = 0; // of this communicator's operations, from 1
   uint64_t table = 0;  // digest of all blocks' counts where all ranks know them; 0 = blocks are alike, or known to some only
+  const char *tag = nullptr; // the user's own, up to kTagBytes; copied by whoever keeps the call
 };
-std::string describe(const CallInfo &call); // "all_reduce #12 (262144 float sum)"
+constexpr size_t kTagBytes = 63;
+std::string describe(const CallInfo &call); // "all_reduce #12 (262144 float sum) [tag]"
 
 // A plan resolved to links, kernels and chunk arithmetic for (selection, type, op). Owned by the engine; opaque.
 class Bound;
@@ -52,6 +54,8 @@ struct OpArgs {
   CallInfo call;
 };
 
+class NetRoutes;
+
 class Engine {
 public:
   static constexpr uint32_t kQueue = 128; // operations enqueued and not complete
@@ -61,7 +65,9 @@ public:
   static Result<std::shared_ptr<Engine>> create(Bootstrap &bootstrap, const Registry &registry,
                                                 std::shared_ptr<const Config> config, Iface<tutti_net_v1> net);
   virtual ~Engine() = default;
-  virtual Bytes local_info() const = 0;                       // for one allgather of the communicator
+  virtual Bytes local_info() const = 0; // for one allgather of the communicator
+  // By which devices of the net the links of each channel go; before set_peers(), else all go by one.
+  virtual void set_routes(NetRoutes routes) = 0;
   virtual Status set_peers(std::span<const Bytes> infos) = 0; // decides each peer's link class; both ends decide alike
   virtual LinkClass link_class(int peer) const = 0;
   // Whose private memory this rank cannot read though they share a host, and why; "" = nobody's. For protocols of descriptors.
@@ -120,6 +126,8 @@ public:
     uint64_t bytes = 0, fds = 0;
   };
   virtual Usage usage() const = 0;
+  // What has crossed each link so far, as this rank counts it: all of the operations that have completed. [any thread]
+  virtual std::vector<LinkTraffic> traffic() const = 0;
   virtual const std::string &bound_summary(const Bound *bound) const = 0; // protocol per link class, for --explain
 
 protected:

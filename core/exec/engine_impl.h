@@ -6,6 +6,7 @@
 #include "exec/engine.h"
 #include "transport/transport.h"
 #include <array>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -16,6 +17,17 @@ constexpr uint32_t kRoundOps = 32; // completed in one round at most: the others
 constexpr uint32_t kRecent = 32;   // calls remembered for diagnoses
 constexpr size_t kMostNamed = 8;   // ranks asked and named in one error
 
+// A copy of a call's tag.
+struct Tag {
+  std::array<char, kTagBytes + 1> text{};
+  void set(const char *from) {
+    const size_t n = strnlen(from, kTagBytes);
+    std::memcpy(text.data(), from, n);
+    text[n] = 0;
+  }
+};
+constexpr size_t kTagWords = (kTagBytes + 1) / sizeof(uint64_t);
+
 class EngineImpl final : public Engine {
 public:
   EngineImpl(Bootstrap &bootstrap, std::shared_ptr<const Config> config);
@@ -23,6 +35,7 @@ public:
   Status open(Iface<tutti_net_v1> net);
 
   Bytes local_info() const override;
+  void set_routes(NetRoutes routes) override { transport_->set_routes(std::move(routes)); }
   Status set_peers(std::span<const Bytes> infos) override;
   LinkClass link_class(int peer) const override { return transport_->link_class(peer); }
   const std::string &unreadable() const override { return transport_->unreadable(); }
@@ -44,6 +57,7 @@ public:
   Status error() const override;
   std::string activity() const override;
   Usage usage() const override { return {transport_->budget().used(), transport_->fds()}; }
+  std::vector<LinkTraffic> traffic() const override { return transport_->traffic(); }
   const std::string &bound_summary(const Bound *bound) const override { return bound->summary; }
 
   uint64_t arrived() const { return tail_.load(std::memory_order_relaxed); } // operations so far [any thread]
@@ -61,13 +75,15 @@ private:
     std::vector<uint64_t> tables;
     std::vector<Dependency> after;
     uint64_t factor = 0; // one element
+    Tag tag;
   };
   // A remembered call; words are atomic because diagnoses read them while the owner writes the next: seq is 0 meanwhile.
   struct Recent {
     std::atomic<uint64_t> type_op{0}, root_signature{0}, count{0}, table{0}, number{0}, seq{0};
     std::atomic<const Bound *> bound{nullptr};
   };
-  struct Question { // to a peer, without an answer so far
+  static constexpr uint64_t kTagged = uint64_t(1) << 63; // in type_op: recent_tags_ has its tag
+  struct Question {                                      // to a peer, without an answer so far
     int peer;
     uint64_t nonce;
   };
@@ -118,6 +134,7 @@ private:
   Status stopped(); // the error, once nothing touches buffers any more
   void on_blocked();
   void remember(const CallInfo &call, const Bound *bound, uint64_t seq, uint32_t signature);
+  [[gnu::cold, gnu::noinline]] void remember_tag(uint64_t seq, const char *text);
   void die(Error error); // fail() and tell all ranks
 
   // diagnose.cc
@@ -135,6 +152,7 @@ private:
   void report_unreadable(const Mismatch &fault);
   void report_mismatch(int peer, uint16_t conn, uint32_t got, bool have_signature);
   void disagree(int peer, const std::string &mine, const std::string &theirs);
+  void tell_apart(int peer, const std::string &mine, const std::string &theirs);
   void expire(Nanos waited);
   void on_diagnose(Message message);
   void ask(int peer, Diagnose head, const std::string &text);
@@ -143,7 +161,8 @@ private:
   void say_doing(Diagnose *answer) const;
   void forget_questions();
   std::string recent_call(uint64_t seq) const;
-  std::string call_for(int from, uint32_t conn, uint32_t got, bool have_signature) const;
+  std::string call_and_way(uint64_t seq) const;
+  uint64_t call_for(int from, uint32_t conn, uint32_t got, bool have_signature) const; // 0 = nothing yet
 
   // inquire.cc
   void inquire(Clock::time_point now); // by the owner
@@ -151,7 +170,19 @@ private:
   void reply_finished(int to, uint64_t number);
   void on_finished(int from, uint64_t number);
   void sizes_differ(int peer, const std::string &mine, bool receiving);
-  bool read_recent(const Recent &recent, CallInfo *call, uint32_t *signature, uint64_t *seq) const;
+  struct Remembered {
+    CallInfo call; // without its tag
+    uint32_t signature = 0;
+    uint64_t seq = 0;
+    bool tagged = false;
+    Tag tag;
+    std::string text() const {
+      CallInfo whole = call;
+      whole.tag = tagged ? tag.text.data() : nullptr;
+      return describe(whole);
+    }
+  };
+  bool read_recent(const Recent &recent, Remembered *out) const;
 
   // ---- touched by every operation
   alignas(64) std::atomic<uint32_t> owner_{0}; // stays 1 once quiesced_
@@ -189,10 +220,11 @@ private:
   uint64_t waits_slices_ = 0, waits_seq_ = 0;
   size_t waits_count_ = 0;
   std::map<uint64_t, Answer> answers_;
-  std::map<int, uint64_t> finished_;   // number of the collective that a peer said it has completed
-  std::array<CallInfo, 16> skipped_{}; // calls that had nothing to move
+  std::map<int, uint64_t> finished_;     // number of the collective that a peer said it has completed
+  std::array<Remembered, 16> skipped_{}; // calls that had nothing to move
   uint64_t skipped_count_ = 0;
   uint64_t nonce_ = 1;
+  std::array<std::array<std::atomic<uint64_t>, kTagWords>, kRecent> recent_tags_{}; // of those that have one
 };
 
 uint32_t call_signature(const CallInfo &call); // odd

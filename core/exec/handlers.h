@@ -20,6 +20,12 @@ inline uint32_t signature_of(const Lane &lane, const Frame &f, const BoundLink &
   return sig;
 }
 
+// What a message of an IN_DATA protocol takes of a slot beside its first line.
+inline uint64_t rest_of_lines(const Frame &f, uint64_t bytes) {
+  const tutti_proto_v1 &p = *f.bound->selection.proto.table;
+  return bytes <= p.payload_bytes ? 0 : (bytes - 1) / p.payload_bytes * p.line_bytes;
+}
+
 inline bool can_send_to_all(const BoundStep &s) {
   for (uint32_t k = 0; k < s.cold->step.send_count; k++)
     if (!ring_can_send(*s.send[k].ring)) return false;

@@ -155,16 +155,16 @@ struct Composer {
       uint8_t *slot = slot_at(w);
       if (in_data()) {
         reinterpret_cast<tutti_line_encode_fn>(cold.encode)(slot, v, m.bytes, slot_word(w.seq + 1, sig));
-        w.seq++;
+        ring_advance(w, m.bytes, rest_of_lines(f, m.bytes));
       } else if (descriptors()) {
         if (home && may_lend(f, w, v, m.bytes))
           lend(f, w, slot, v, m.bytes);
         else
           stage(slot, v, m.bytes, cold.encode);
-        ring_publish(w, slot, sig);
+        ring_publish(w, slot, sig, m.bytes);
       } else {
         reinterpret_cast<tutti_copy_fn>(cold.encode)(slot + payload_offset(m.bytes), v, m.bytes);
-        ring_publish(w, slot, sig);
+        ring_publish(w, slot, sig, m.bytes);
       }
     }
   }
@@ -173,8 +173,10 @@ struct Composer {
       Ring &r = *s.recv[k].ring;
       if (r.net)
         port_of(r)->consume(r);
+      else if (descriptors())
+        consume_lent(r, m.bytes);
       else
-        ring_consume(r);
+        ring_consume(r, m.bytes, in_data() ? rest_of_lines(f, m.bytes) : rest_of(m.bytes));
     }
   }
 

@@ -25,7 +25,7 @@ int send(Lane &lane, const BoundStep &s, Frame &f) {
   if (!ring_can_send(r)) return 0;
   uint8_t *slot = slot_at(r);
   copy_fn(s.kernel)(slot + payload_offset(static_cast<uint64_t>(a.bytes)), a.at, static_cast<uint64_t>(a.bytes));
-  ring_publish(r, slot, signature_of(lane, f, *s.send, s.src_buf, chunk));
+  ring_publish(r, slot, signature_of(lane, f, *s.send, s.src_buf, chunk), static_cast<uint64_t>(a.bytes));
   return 1;
 }
 
@@ -39,7 +39,7 @@ int recv(Lane &lane, const BoundStep &s, Frame &f) {
   if (ready <= 0) [[unlikely]]
     return ready == 0 ? 0 : fault_mismatch(f, *s.recv, r);
   copy_fn(s.kernel)(d.at, slot + payload_offset(static_cast<uint64_t>(d.bytes)), static_cast<uint64_t>(d.bytes));
-  ring_consume(r);
+  ring_consume(r, static_cast<uint64_t>(d.bytes));
   return 1;
 }
 
@@ -63,7 +63,7 @@ int recv_reduce(Lane &lane, const BoundStep &s, Frame &f) {
   const Piece d = piece_of(lane, f, s.dst_buf, dst_chunk(lane, s));
   const Operands o = in_order(s, a.at, slot + payload_offset(bytes));
   reduce_fn(s.kernel)(d.at, o.left, o.right, bytes);
-  ring_consume(r);
+  ring_consume(r, bytes);
   return 1;
 }
 
@@ -85,8 +85,8 @@ template <bool Store> int recv_reduce_send(Lane &lane, const BoundStep &s, Frame
   } else {
     reduce_fn(s.kernel)(out + payload_offset(bytes), o.left, o.right, bytes);
   }
-  ring_publish(w, out, signature_of(lane, f, *s.send, s.src_buf, chunk));
-  ring_consume(r);
+  ring_publish(w, out, signature_of(lane, f, *s.send, s.src_buf, chunk), bytes);
+  ring_consume(r, bytes);
   return 1;
 }
 
@@ -97,7 +97,7 @@ void send_to_all(const Lane &lane, const BoundStep &s, const Frame &f, const uin
     Ring &w = *s.send[k].ring;
     uint8_t *slot = slot_at(w);
     copy_fn(s.cold->encode)(slot + payload_offset(bytes), from, bytes);
-    ring_publish(w, slot, signature_of(lane, f, s.send[k], buf, chunk));
+    ring_publish(w, slot, signature_of(lane, f, s.send[k], buf, chunk), bytes);
   }
 }
 
@@ -115,9 +115,9 @@ template <bool Store> int recv_send(Lane &lane, const BoundStep &s, Frame &f) {
   const uint8_t *in = slot + payload_offset(bytes);
   uint8_t *out = slot_at(w);
   copy_fn(s.kernel)(out + payload_offset(bytes), in, bytes); // onward first: the next rank waits for it
-  ring_publish(w, out, signature_of(lane, f, *s.send, s.dst_buf, chunk));
+  ring_publish(w, out, signature_of(lane, f, *s.send, s.dst_buf, chunk), bytes);
   if constexpr (Store) s.cold->copy_out(d.at, in, bytes);
-  ring_consume(r);
+  ring_consume(r, bytes);
   return 1;
 }
 
@@ -135,7 +135,7 @@ int recv_forward_n(Lane &lane, const BoundStep &s, Frame &f) {
   const uint8_t *in = slot + payload_offset(bytes);
   send_to_all(lane, s, f, in, bytes, s.dst_buf, chunk);
   s.cold->copy_out(d.at, in, bytes);
-  ring_consume(r);
+  ring_consume(r, bytes);
   return 1;
 }
 
@@ -168,7 +168,7 @@ template <bool Store> int reduce_n(Lane &lane, const BoundStep &s, Frame &f) {
   uint8_t *const dst = Store ? piece_of(lane, f, s.dst_buf, dst_chunk(lane, s)).at : lane.tmp;
   reduce_n_fn(s.kernel)(dst, f.operands, n, bytes);
   send_to_all(lane, s, f, dst, bytes, buf, chunk);
-  for (uint32_t k = 0; k < s.recv_count; k++) ring_consume(*s.recv[k].ring);
+  for (uint32_t k = 0; k < s.recv_count; k++) ring_consume(*s.recv[k].ring, bytes);
   return 1;
 }
 

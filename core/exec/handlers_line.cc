@@ -30,7 +30,7 @@ int send(Lane &lane, const BoundStep &s, Frame &f) {
   Ring &r = *s.send->ring;
   if (!ring_can_send(r)) return 0;
   encode_fn(s.kernel)(slot_at(r), a.at, static_cast<uint64_t>(a.bytes), word_of(lane, f, *s.send, s.src_buf, chunk));
-  r.seq++;
+  ring_advance(r, static_cast<uint64_t>(a.bytes), rest_of_lines(f, static_cast<uint64_t>(a.bytes)));
   return 1;
 }
 
@@ -43,7 +43,7 @@ void send_part(const Lane &lane, const BoundStep &s, const Frame &f, const uint8
   for (uint32_t k = 0; k < s.cold->step.send_count; k++) {
     Ring &w = *s.send[k].ring;
     encode_fn(s.cold->encode)(slot_at(w) + line, at + from, to - from, word_of(lane, f, s.send[k], buf, chunk));
-    w.seq += last;
+    if (last) ring_advance(w, to, rest_of_lines(f, to));
   }
 }
 
@@ -62,7 +62,7 @@ int recv(Lane &lane, const BoundStep &s, Frame &f) {
   if (!decode_fn(s.kernel)(slot_at(r), d.at, static_cast<uint64_t>(d.bytes), word, &lane.done))
     return missing(f, *s.recv, word);
   lane.done = 0;
-  ring_consume(r);
+  ring_consume(r, static_cast<uint64_t>(d.bytes), rest_of_lines(f, static_cast<uint64_t>(d.bytes)));
   return 1;
 }
 
@@ -76,7 +76,7 @@ int recv_reduce(Lane &lane, const BoundStep &s, Frame &f) {
   const auto reduce = reinterpret_cast<tutti_line_reduce_fn>(s.kernel);
   if (!reduce(slot_at(r), a.at, d.at, static_cast<uint64_t>(a.bytes), word, &lane.done)) return missing(f, *s.recv, word);
   lane.done = 0;
-  ring_consume(r);
+  ring_consume(r, static_cast<uint64_t>(a.bytes), rest_of_lines(f, static_cast<uint64_t>(a.bytes)));
   return 1;
 }
 
@@ -93,8 +93,8 @@ template <bool Store> int recv_reduce_send(Lane &lane, const BoundStep &s, Frame
               word_of(lane, f, *s.send, s.src_buf, chunk), &lane.done))
     return missing(f, *s.recv, word);
   lane.done = 0;
-  w.seq++;
-  ring_consume(r);
+  ring_advance(w, static_cast<uint64_t>(a.bytes), rest_of_lines(f, static_cast<uint64_t>(a.bytes)));
+  ring_consume(r, static_cast<uint64_t>(a.bytes), rest_of_lines(f, static_cast<uint64_t>(a.bytes)));
   return 1;
 }
 
@@ -112,7 +112,7 @@ template <bool Store> int recv_send(Lane &lane, const BoundStep &s, Frame &f) {
   if (lane.done > before) send_part(lane, s, f, at, before, lane.done, all, s.dst_buf, chunk);
   if (!all) return missing(f, *s.recv, word);
   lane.done = 0;
-  ring_consume(r);
+  ring_consume(r, bytes, rest_of_lines(f, bytes));
   return 1;
 }
 
@@ -139,7 +139,7 @@ template <bool Store> int reduce_n(Lane &lane, const BoundStep &s, Frame &f) {
   uint8_t *const dst = Store ? piece_of(lane, f, s.dst_buf, dst_chunk(lane, s)).at : tmp(0);
   reinterpret_cast<tutti_reduce_n_fn>(s.kernel)(dst, f.operands, n, bytes);
   send_part(lane, s, f, dst, 0, bytes, true, buf, chunk);
-  for (uint32_t k = 0; k < s.recv_count; k++) ring_consume(*s.recv[k].ring);
+  for (uint32_t k = 0; k < s.recv_count; k++) ring_consume(*s.recv[k].ring, bytes, rest_of_lines(f, bytes));
   return 1;
 }
 

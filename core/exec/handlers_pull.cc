@@ -92,7 +92,7 @@ struct Step {
         stage(slot, at, bytes, s.cold->encode);
       else
         lend(f, w, slot, at, bytes);
-      ring_publish(w, slot, signature_of(lane, f, s.send[k], buf, chunk));
+      ring_publish(w, slot, signature_of(lane, f, s.send[k], buf, chunk), bytes);
     }
   }
 };
@@ -119,7 +119,7 @@ int run_pull(Lane &lane, const BoundStep &s, Frame &f) {
     s.cold->copy_out(out, a.at, m.bytes);
   }
   m.send_all(second ? second : out, !second && m.at_home(kept ? s.dst_buf : s.src_buf));
-  for (uint32_t k = 0; k < s.recv_count; k++) ring_consume(*s.recv[k].ring);
+  for (uint32_t k = 0; k < s.recv_count; k++) consume_lent(*s.recv[k].ring, m.bytes);
   lane.done = 0;
   return 1;
 }

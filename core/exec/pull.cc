@@ -89,6 +89,14 @@ void lend(const Frame &f, Ring &to, uint8_t *slot, const uint8_t *at, uint64_t b
   std::memcpy(slot, &d, sizeof d);
   if (f.bound->store_fence) store_fence(); // what was stored past the caches has to be seen there
   to.cold->described = to.seq + 1;
+  add_relaxed(to.lent, bytes);
+}
+
+void consume_lent(Ring &r, uint64_t bytes) {
+  Descriptor d{};
+  if (bytes > kInlineBytes) std::memcpy(&d, slot_at(r), sizeof d);
+  if (d.address) add_relaxed(r.lent, bytes);
+  ring_consume(r, bytes);
 }
 
 void stage(uint8_t *slot, const uint8_t *at, uint64_t bytes, tutti_kernel encode) {

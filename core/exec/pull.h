@@ -39,6 +39,8 @@ int fetch(Frame &f, const BoundLink &link, const Payload &p, uint64_t at, uint8_
 int fetch_whole(Frame &f, const BoundLink &link, uint8_t *to, uint64_t bytes);
 // Whether a message that stays where it is until the operation ends can be read there by the peer.
 bool may_lend(const Frame &f, const Ring &to, const uint8_t *at, uint64_t bytes);
+// Done with a message, lent or not.
+void consume_lent(Ring &r, uint64_t bytes);
 // Puts it into the slot as a descriptor; the caller publishes.
 void lend(const Frame &f, Ring &to, uint8_t *slot, const uint8_t *at, uint64_t bytes);
 // Copies it there, unless it was made there.

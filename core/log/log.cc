@@ -1,5 +1,6 @@
 #include "log/log.h"
 #include "base/fork.h"
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cctype>
@@ -135,11 +136,14 @@ std::string subsys_names() {
   return out;
 }
 
-std::string expand_file(std::string_view pattern) {
+std::string expand_file(std::string_view pattern, std::span<const std::pair<char, std::string>> more) {
   std::string out;
   for (size_t i = 0; i < pattern.size(); i++) {
     const char next = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : 0;
-    if (next == 'h')
+    const auto own = std::find_if(more.begin(), more.end(), [&](const auto &m) { return next && m.first == next; });
+    if (own != more.end())
+      out += own->second;
+    else if (next == 'h')
       out += state().host;
     else if (next == 'p')
       out += std::to_string(getpid());

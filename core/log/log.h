@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <fmt/format.h>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace tutti::log {
 
@@ -54,7 +56,8 @@ private:
 std::string_view level_name(Level level);
 std::optional<uint32_t> subsys_bit(std::string_view name); // any case; "ALL"; nullopt = no such name
 std::string subsys_names();                                // for messages, separated by spaces
-std::string expand_file(std::string_view pattern);
+// %h host, %p process, %%, and what `more` has beside them. Anything else stays.
+std::string expand_file(std::string_view pattern, std::span<const std::pair<char, std::string>> more = {});
 std::string format_time(std::string_view format, std::chrono::system_clock::time_point now);
 
 // At most once per key and process: for conditions a stranger could repeat.

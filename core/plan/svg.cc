@@ -2,6 +2,7 @@
 #include "base/types.h"
 #include "plan/refs.h"
 #include "plan/simulate.h"
+#include "plan/svg_page.h"
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -12,21 +13,6 @@ namespace {
 constexpr double kLeft = 96, kTop = 78, kBox = 22, kLanePitch = 30, kRankGap = 24, kMinWidth = 820, kMaxWidth = 4000;
 constexpr double kLabelBox = 30; // wide enough for "+12"
 constexpr double kSmallestBox = 4;
-
-std::string escape(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '&')
-      out += "&amp;";
-    else
-      out += c;
-  }
-  return out;
-}
 
 // "2.5 µs", "310 ns", "1.2 ms".
 std::string time_text(double seconds) {
@@ -123,27 +109,18 @@ private:
     std::string sub = fmt::format("simulated: {} in all, {} messages, {} chunk{}", time_text(s_.seconds), s_.messages.size(),
                                   colour_.size(), colour_.size() == 1 ? "" : "s");
     if (p_.groups > 1) sub += fmt::format(" in {} groups (named group.chunk)", p_.groups);
-    std::string out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
-    out += fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
-        "font-family=\"sans-serif\" font-size=\"12\">\n",
-        width, height);
-    out += fmt::format("<title>{}</title>\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n", escape(title));
-    out += fmt::format("<text x=\"16\" y=\"30\" font-size=\"20\" font-weight=\"bold\">{}</text>\n", escape(title));
-    out += fmt::format("<text x=\"16\" y=\"52\" font-size=\"13\" fill=\"#444\">{}</text>\n", escape(sub));
-    return out;
+    return svg::head(width, height, title, sub);
   }
   void rows() {
     for (uint32_t r = 0; r < plans_.size(); r++) {
       const size_t lanes = plans_[r]->lanes.size();
       const double height = static_cast<double>(lanes) * kLanePitch;
-      out_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"/>\n", kLeft - 8,
-                          rank_y_[r] - 4, width_ + 52, height, r % 2 ? "#f4f4f4" : "#ececec");
+      out_ += svg::rect(kLeft - 8, rank_y_[r] - 4, width_ + 52, height, r % 2 ? "#f4f4f4" : "#ececec");
       out_ += fmt::format("<text x=\"16\" y=\"{:.1f}\" font-size=\"14\" font-weight=\"bold\">rank {}</text>\n",
                           rank_y_[r] + height / 2, r);
       for (uint32_t l = 0; lanes > 1 && l < lanes; l++)
-        out_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"10\" fill=\"#666\" text-anchor=\"end\">{}</text>\n",
-                            kLeft - 12, lane_y(r, l) + 15, l);
+        out_ += svg::text(kLeft - 12, lane_y(r, l) + 15, "font-size=\"10\" fill=\"#666\" text-anchor=\"end\"",
+                          fmt::format("{}", l));
     }
   }
   void axis() {
@@ -151,14 +128,10 @@ private:
     const double power = std::pow(10, std::floor(std::log10(raw)));
     const double tick = raw <= power ? power : raw <= 2 * power ? 2 * power : raw <= 5 * power ? 5 * power : 10 * power;
     const double y = bottom_ - 6;
-    out_ += fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#444\"/>\n", kLeft, y,
-                        kLeft + width_, y);
+    out_ += svg::line(kLeft, y, kLeft + width_, y, "stroke=\"#444\"");
     for (int i = 0; i * tick <= s_.seconds * 1.0001; i++) {
-      out_ += fmt::format("<line x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\" stroke=\"#ccc\" "
-                          "stroke-dasharray=\"2 4\"/>\n",
-                          x(i * tick), kTop - 8, y + 5);
-      out_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\" fill=\"#444\">{}</text>\n", x(i * tick),
-                          y + 20, time_text(i * tick));
+      out_ += svg::line(x(i * tick), kTop - 8, x(i * tick), y + 5, "stroke=\"#ccc\" stroke-dasharray=\"2 4\"");
+      out_ += svg::text(x(i * tick), y + 20, "text-anchor=\"middle\" fill=\"#444\"", time_text(i * tick));
     }
   }
   void arrow(size_t at) {
@@ -191,7 +164,7 @@ private:
     out_ += fmt::format(
         "<g><title>{}</title><rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.0f}\" rx=\"3\" fill=\"{}\" "
         "stroke=\"{}\" stroke-width=\"{}\"/>",
-        escape(tip), x(r.begin), y, width, kBox, fill(list[0], 74), critical ? "black" : "#555", critical ? "2.5" : "0.8");
+        svg::escape(tip), x(r.begin), y, width, kBox, fill(list[0], 74), critical ? "black" : "#555", critical ? "2.5" : "0.8");
     if (has(s, TUTTI_STEP_STORE) && s.dst.buf == TUTTI_BUF_OUT)
       out_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"3\" fill=\"#222\"/>", x(r.begin) + 1,
                           y + kBox - 4, width - 2);

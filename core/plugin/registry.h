@@ -6,6 +6,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,7 +37,12 @@ struct Plugin {
   uint64_t memory_cap = 0;                      // of tutti.host.memory/1, bytes; 0 = none
   const void *iface(std::string_view id) const; // NULL when it has none
   mutable LogBudget log_budget;
+  mutable std::mutex setup; // held over [setup] functions, see plugin_setup()
 };
+// To be held while [setup] functions of a plugin are called, once communicators of several threads may call them.
+inline std::unique_lock<std::mutex> plugin_setup(const Plugin *plugin) {
+  return plugin ? std::unique_lock(plugin->setup) : std::unique_lock<std::mutex>();
+}
 
 // A file that was looked at and not kept.
 struct SkippedPlugin {

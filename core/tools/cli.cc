@@ -39,24 +39,16 @@ std::string size_text(uint64_t bytes) {
   return unit == 0 ? fmt::format("{}", bytes) : fmt::format("{}{}", bytes, units[unit]);
 }
 
-LauncherTrace launcher_trace() {
-  static constexpr struct {
-    const char *variable, *size, *name;
-  } kTraces[] = {
-      {"TUTTI_RANK", "TUTTI_NRANKS", "tutti run"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "mpirun (Open MPI)"},
-      {"PMIX_RANK", "", "a PMIx launcher"},        {"SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "srun"},
-      {"PMI_RANK", "PMI_SIZE", "mpiexec (PMI)"},   {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "mpirun_rsh (MVAPICH)"},
-      {"PALS_RANKID", "", "aprun or PALS"},        {"TORCHELASTIC_RUN_ID", "WORLD_SIZE", "torchrun"},
-  };
-  for (const auto &t : kTraces)
-    if (std::getenv(t.variable)) {
-      const char *text = *t.size ? std::getenv(t.size) : nullptr;
-      const int size = text ? std::atoi(text) : 0;
-      if (std::string_view(t.name) == "srun" && size <= 1) continue; // an interactive shell of Slurm is a step of one task
-      const bool read_by_us = std::string_view(t.variable) == "TUTTI_RANK" || std::getenv("PMIX_RANK");
-      return {t.name, t.variable, size, !read_by_us};
-    }
-  return {};
+std::vector<std::string> rank_words(const std::string &command, const std::vector<std::string> &words, int terminal) {
+  std::vector<std::string> out{own_path(), command};
+  if (terminal >= 0) out.push_back(fmt::format("--progress-fd={}", terminal));
+  for (size_t i = 1; i < words.size(); i++) {
+    if (words[i] == "--ranks")
+      i++;
+    else if (!words[i].starts_with("--ranks="))
+      out.push_back(words[i]);
+  }
+  return out;
 }
 
 void print_error(std::string_view text) {

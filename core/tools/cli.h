@@ -18,14 +18,9 @@ constexpr int kUsage = 64;  // bad arguments
 Result<uint64_t> parse_size(std::string_view text);
 std::string size_text(uint64_t bytes); // "8", "1K", "128M": the shortest exact form
 
-// The launcher that started this process, as its environment shows it; name is empty when there is none.
-struct LauncherTrace {
-  std::string name;     // "tutti run", "mpirun (Open MPI)", "srun", ...
-  std::string variable; // the variable that gave it away
-  int size = 0;         // tasks that it started; 0 = not known
-  bool foreign = false; // not one that the library reads
-};
-LauncherTrace launcher_trace();
+// The command line of a rank of the built-in launch: the user's words without --ranks N. command: "perf"; terminal: a
+// descriptor for progress that it inherits, or -1.
+std::vector<std::string> rank_words(const std::string &command, const std::vector<std::string> &words, int terminal);
 
 // Writes "error: <text>" on stderr.
 void print_error(std::string_view text);
@@ -35,5 +30,8 @@ int run_main(int argc, char **argv);
 int perf_main(int argc, char **argv); // argv[1] is the operation
 int info_main(int argc, char **argv);
 int topo_main(int argc, char **argv);
+int tune_main(int argc, char **argv);
+int explain_main(int argc, char **argv);
+int map_main(int argc, char **argv);
 
 } // namespace tutti::tools

@@ -1,9 +1,11 @@
 // `tutti info`: what this installation is, what it found, and where every setting comes from.
+#include "bootstrap/launch.h"
 #include "comm/startup.h"
 #include "exec/kernels.h"
 #include "plugin/registry.h"
 #include "tools/cli.h"
 #include "tools/help.h"
+#include "tools/info_channels.h"
 #include "tutti/tutti.h"
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -145,6 +147,11 @@ nlohmann::json config_json(const Config &config) {
   nlohmann::json out = nlohmann::json::object();
   for (const auto &[option, setting] : config.all())
     out[option->key] = {{"value", setting->text}, {"origin", setting->origin}, {"default", option->default_value}};
+  for (const auto &s : config.communicator_settings()) {
+    auto &own = out["communicator." + s.name + "." + s.key];
+    const std::string before = own.is_null() ? "" : own["value"].get<std::string>() + "; "; // several classes
+    own = {{"value", before + s.setting.text}, {"origin", s.setting.origin}};
+  }
   return out;
 }
 
@@ -183,10 +190,33 @@ int print_config(const Config &config, bool all) {
   int shown = 0;
   for (const auto &[option, setting] : config.all()) {
     if (!all && config.is_default(option->key)) continue;
-    print_setting(option->key, *setting, config.is_default(option->key));
+    if (option->key == "coll.class" && !config.classes().empty()) {
+      for (const OpClass *c : config.classes()) fmt::print("  {:<28} {}  {}\n", option->key, c->text(), c->origin);
+    } else
+      print_setting(option->key, *setting, config.is_default(option->key));
+    shown++;
+  }
+  for (const auto &s : config.communicator_settings()) {
+    print_setting("communicator." + s.name + "." + s.key, s.setting, false);
     shown++;
   }
   return shown;
+}
+
+// Who started this process as a rank of a job, read from where, and where its ranks would meet.
+void print_launcher(const Config &config) {
+  fmt::print("launcher\n");
+  const auto found = recognise_launcher(config);
+  if (!found.ok()) return fmt::print("  {}\n", found.status().error().line());
+  if (!*found)
+    return fmt::print("  none: tutti run, mpirun, mpiexec, srun, torchrun or TUTTI_RANK would make this a rank of a job\n");
+  const Launcher &l = **found;
+  const auto number = [](int n, int unknown) { return n == unknown ? std::string("?") : fmt::format("{}", n); };
+  fmt::print("  {:<11} rank {} of {}, on this host {} of {} ({})\n", l.name, number(l.rank, -1), number(l.nranks, 0),
+             number(l.local_rank, -1), number(l.local_size, -1), l.variables);
+  fmt::print("  meeting     {}\n", l.nranks == 1                          ? "alone"
+                                   : l.meeting == Launcher::Meeting::none ? "not known: " + l.missing
+                                                                          : l.where);
 }
 
 int print_all(const Config &config) {
@@ -195,6 +225,7 @@ int print_all(const Config &config) {
   fmt::print("tutti\n  version     {}.{}.{}, plugin ABI {}.{}\n  kernels     {}\n  program     {}\n", library / 10000,
              library / 100 % 100, library % 100, TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, simd_target(), own_path());
   print_host();
+  print_launcher(config);
   fmt::print("settings that are not the default (tutti info config shows all)\n");
   if (print_config(config, false) == 0) fmt::print("  none\n");
   const auto started = process(); // as a communicator would: it provides what plugins ask of the core
@@ -205,7 +236,13 @@ int print_all(const Config &config) {
   }
   print_plugins(*started.value().registry, false);
   print_devices(*started.value().registry);
+  if (const Status s = print_channels(config, *started.value().registry, {}); !s.ok()) {
+    std::fflush(stdout);
+    print_error(s.error().line());
+    return kFailed;
+  }
   fmt::print("more\n  tutti info config, plugins: every setting and every plugin's options; --json for programs\n"
+             "  tutti info channels --ranks N --hosts H: of another job\n"
              "  by symptom: docs/troubleshooting.md; all settings explained: docs/configuration.md\n");
   return kOk;
 }
@@ -220,17 +257,30 @@ int info_main(int argc, char **argv) {
   app.set_help_flag("-h,--help", "Print this help and exit");
   app.formatter(std::make_shared<HelpText>());
   std::string topic;
-  app.add_option("topic", topic, "only this: config (every setting with its value and origin), plugins, devices or host")
-      ->check(CLI::IsMember({"config", "plugins", "devices", "host"}));
+  app.add_option("topic", topic,
+                 "only this: config (every setting with its value and origin), plugins, devices, channels or host")
+      ->check(CLI::IsMember({"config", "plugins", "devices", "channels", "host"}));
   bool json = false;
-  app.add_flag("--json", json, "config and plugins: as JSON");
+  app.add_flag("--json", json, "config, plugins and channels: as JSON");
+  ChannelJob job;
+  app.add_option("--ranks", job.ranks, "channels: of a job of so many ranks, in blocks (0 = one for each core)")
+      ->check(CLI::Range(0, 100'000))
+      ->capture_default_str();
+  app.add_option("--hosts", job.hosts, "channels: on so many hosts like this one")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &e) {
     return e.get_exit_code() == 0 ? app.exit(e) : (app.exit(e), kUsage);
   }
-  if (json && topic != "config" && topic != "plugins") {
-    print_error("--json is for tutti info config and tutti info plugins");
+  job.json = json;
+  if (json && topic != "config" && topic != "plugins" && topic != "channels") {
+    print_error("--json is for tutti info config, tutti info plugins and tutti info channels");
+    return kUsage;
+  }
+  if (topic != "channels" && (job.ranks != 0 || job.hosts != 1)) {
+    print_error("--ranks and --hosts are for tutti info channels");
     return kUsage;
   }
   if (topic == "host") return print_host(), kOk;
@@ -251,6 +301,11 @@ int info_main(int argc, char **argv) {
   if (!started.ok()) {
     print_error(started.status().error().line());
     return kFailed;
+  }
+  if (topic == "channels") {
+    const Status s = print_channels(**config, *started.value().registry, job);
+    if (!s.ok()) print_error(s.error().line());
+    return s.ok() ? kOk : kFailed;
   }
   if (topic == "plugins" && json)
     fmt::print("{}\n", plugins_json(*started.value().registry).dump(2));

@@ -25,7 +25,6 @@ namespace tutti::tools {
 namespace {
 
 constexpr size_t kLineLimit = 64 * 1024; // a longer line is passed on in parts
-constexpr int kTimeoutCode = 124, kCannotStart = 127;
 
 struct Stream { // one pipe from a rank
   UniqueFd fd;

@@ -24,6 +24,8 @@ struct LaunchSpec {
   std::function<Result<UniqueFd>()> make_id;
 };
 
+constexpr int kTimeoutCode = 124, kCannotStart = 127; // exit codes besides those of cli.h
+
 // Runs the job to its end and returns the exit code for the tool: 0, the code of the rank that failed first (128 + signal when
 // one was killed), 124 after timeout_s, 127 when the program cannot be started. On return no process of the job is left.
 int launch(const LaunchSpec &spec);

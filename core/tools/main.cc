@@ -18,8 +18,11 @@ constexpr std::string_view kHelp =
     "Commands:\n"
     "  run -n N -- PROGRAM    start a program as N ranks on this host\n"
     "  perf OP                measure and verify an operation (all_reduce, alltoall, ...)\n"
+    "  tune                   measure which way is best for each operation and size, write a table, judge one\n"
+    "  explain OP SIZE        how an operation of a size would run, what else there is, and who decided\n"
     "  info [TOPIC]           version, host, plugins loaded and skipped, devices, settings and where they come from\n"
     "  plan show|check|...    an algorithm's plan: show it, prove it right, simulate it; bytes by formula\n"
+    "  map FILES              what ranks have sent to each other, from files that they wrote: table, heat map\n"
     "  topo                   this machine or a topology file: tree, paths, rings\n"
     "  check-plugin PATH      whether a plugin keeps the rules of the plugin ABI\n"
     "  version                the version\n"
@@ -65,11 +68,13 @@ int dispatch(int argc, char **argv) {
     std::string_view name;
     int (*main)(int, char **);
   } kCommands[] = {{"run", run_main},         {"perf", perf_main},        {"info", info_main},
-                   {"plan", plan_main},       {"topo", topo_main},        {"check-plugin", check_plugin_command},
+                   {"tune", tune_main},       {"explain", explain_main},  {"plan", plan_main},
+                   {"topo", topo_main},       {"map", map_main},          {"check-plugin", check_plugin_command},
                    {"version", version_main}, {"--version", version_main}};
   for (const auto &c : kCommands)
     if (command == c.name) return c.main(argc - 1, argv + 1);
-  print_error(fmt::format("unknown command \"{}\"; one of run, perf, info, plan, topo, check-plugin, version", command));
+  print_error(fmt::format(
+      "unknown command \"{}\"; one of run, perf, tune, explain, info, plan, map, topo, check-plugin, version", command));
   return kUsage;
 }
 

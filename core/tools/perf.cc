@@ -1,13 +1,10 @@
 // `tutti perf`: this process's part: joins the job, starts a thread per rank, watches over rows that take too long.
 #include "tools/perf.h"
 #include "tools/cli.h"
-#include "tools/job_id.h"
-#include "tools/launch.h"
+#include "tools/job.h"
 #include "tools/perf_rank.h"
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
-#include <fcntl.h>
 #include <mutex>
 #include <thread>
 #include <unistd.h>
@@ -52,40 +49,17 @@ private:
   std::thread thread_;
 };
 
-// The processes of the job, through one communicator over all of them; none when this process is alone.
-struct Processes {
-  tuttiComm_t comm = nullptr;
-  int rank = 0, count = 1;
-};
-
-Processes join_processes() {
-  Processes p;
-  const LauncherTrace trace = launcher_trace();
-  if (trace.name.empty() && !std::getenv("TUTTI_COMM_ID")) return p;
-  const tuttiResult_t r = tuttiCommInitFromEnv(&p.comm, nullptr);
-  if (r != tuttiSuccess && trace.foreign && trace.size != 1)
-    fmt::print(stderr,
-               "note: {} started this process ({} is set); without a common communicator every process would measure "
-               "itself alone\n",
-               trace.name, trace.variable);
-  require(r, p.comm, "joining the job");
-  require(tuttiCommCount(p.comm, &p.count), p.comm, "asking for the size");
-  require(tuttiCommUserRank(p.comm, &p.rank), p.comm, "asking for the rank");
-  if (p.count == 1 && trace.size > 1)
-    throw Failure{
-        fmt::format("{} started {} processes, but each found itself alone: these would be {} jobs of one rank, with a "
-                    "bus bandwidth of 0; start tutti perf with --ranks {} or under tutti run or mpirun instead",
-                    trace.name, trace.size, trace.size, trace.size)};
-  return p;
-}
-
-tuttiUniqueId agree_on_id(const Processes &p) {
-  tuttiUniqueId id{};
-  if (p.rank == 0) require(tuttiGetUniqueId(&id), nullptr, "starting the root");
-  if (p.count == 1) return id;
-  require(tuttiBcast(&id, sizeof id, tuttiUint8, 0, p.comm, nullptr), p.comm, "handing out the id");
-  require(tuttiCommSynchronize(p.comm), p.comm, "handing out the id");
-  return id;
+// --roots of them, made by all processes in turn.
+std::vector<tuttiUniqueId> agree_on_ids(const Processes &p, int roots) {
+  const auto each = static_cast<size_t>((roots + p.count - 1) / p.count), processes = static_cast<size_t>(p.count);
+  std::vector<tuttiUniqueId> mine(each), all(each * processes), out;
+  for (tuttiUniqueId &id : mine) require(tuttiGetUniqueId(&id), nullptr, "starting a root");
+  if (p.count == 1) return mine;
+  const size_t bytes = each * sizeof(tuttiUniqueId);
+  require(tuttiAllGather(mine.data(), all.data(), bytes, tuttiUint8, p.comm, nullptr), p.comm, "handing out the ids");
+  require(tuttiCommSynchronize(p.comm), p.comm, "handing out the ids");
+  for (size_t i = 0; i < static_cast<size_t>(roots); i++) out.push_back(all[i % processes * each + i / processes]);
+  return out;
 }
 
 class Ranks {
@@ -95,10 +69,12 @@ public:
         codes_(static_cast<size_t>(args.threads)), watchdog_(args.timeout, comms_) {}
 
   int run() {
-    if (args_.threads == 1 && processes_.comm)
+    if (args_.roots > total_)
+      throw Failure{fmt::format("--roots {}: only {} ranks; each root needs one", args_.roots, total_), true};
+    if (args_.threads == 1 && args_.roots == 1 && processes_.comm)
       comms_[0] = processes_.comm;
     else {
-      id_ = agree_on_id(processes_);
+      ids_ = agree_on_ids(processes_, args_.roots);
       if (!args_.parallel_init) init_in_group();
     }
     std::vector<std::thread> threads;
@@ -121,11 +97,14 @@ private:
       if (c == kFailed) return true;
     return false;
   }
+  tuttiResult_t make(int thread) {
+    return tuttiCommInitRankScalable(&comms_[static_cast<size_t>(thread)], total_, rank_of(thread),
+                                     static_cast<int>(ids_.size()), ids_.data(), nullptr);
+  }
   void init_in_group() {
     require(tuttiGroupStart(), nullptr, "opening a group");
     tuttiResult_t first = tuttiSuccess;
-    for (int t = 0; t < args_.threads && first == tuttiSuccess; t++)
-      first = tuttiCommInitRank(&comms_[static_cast<size_t>(t)], total_, id_, rank_of(t));
+    for (int t = 0; t < args_.threads && first == tuttiSuccess; t++) first = make(t);
     const tuttiResult_t end = tuttiGroupEnd();
     require(first != tuttiSuccess ? first : end, nullptr, "making communicators");
   }
@@ -134,7 +113,7 @@ private:
     std::atomic<int64_t> unwatched{0};
     std::unique_ptr<Rank> rank; // outlives the abort below: its operations may still be pending
     try {
-      if (!comms_[i]) require(tuttiCommInitRank(&comms_[i], total_, id_, rank_of(thread)), nullptr, "making a communicator");
+      if (!comms_[i]) require(make(thread), nullptr, "making a communicator");
       rank = std::make_unique<Rank>(args_, processes_.rank, processes_.count, rank_of(thread), total_, comms_[i]);
       codes_[i] = rank->run(thread == 0 ? watchdog_.row_started : unwatched);
       rank.reset();
@@ -153,7 +132,7 @@ private:
   const int total_;
   std::vector<tuttiComm_t> comms_;
   std::vector<int> codes_;
-  tuttiUniqueId id_{};
+  std::vector<tuttiUniqueId> ids_;
   Watchdog watchdog_;
 };
 
@@ -181,28 +160,7 @@ int perf_main(int argc, char **argv) {
   const perf::Parsed parsed = perf::parse_args(argc, argv, &args);
   if (!parsed.run) return parsed.exit_code;
   if (args.ranks == 0) return perf::run_ranks(args);
-  if (const LauncherTrace trace = launcher_trace(); !trace.name.empty()) {
-    print_error(
-        fmt::format("--ranks {} inside {} ({} is set): the launcher's processes are the ranks; leave --ranks out, or use "
-                    "-t for threads per process",
-                    args.ranks, trace.name, trace.variable));
-    return kUsage;
-  }
-  const auto kill_after = configured_kill_after();
-  if (!kill_after.ok()) {
-    print_error(kill_after.status().error().line());
-    return kFailed;
-  }
-  LaunchSpec spec;
-  spec.kill_after_s = *kill_after;
-  spec.tool = "tutti perf";
-  spec.ranks = args.ranks;
-  const UniqueFd terminal(isatty(STDERR_FILENO) ? fcntl(STDERR_FILENO, F_DUPFD, 10) : -1); // inherited; stderr is a pipe there
-  spec.argv = perf::rank_words(args, terminal.get());
-  spec.merge_errors = true;
-  spec.quiet_code = kVerdict;
-  spec.make_id = job_id_file;
-  return launch(spec);
+  return launch_ranks("perf", args.ranks, args.words);
 }
 
 } // namespace tutti::tools

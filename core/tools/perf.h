@@ -13,7 +13,7 @@ constexpr int kPremul = tuttiNumOps; // "mulsum"
 
 struct Args {
   std::string op;
-  int ranks = 0, threads = 1, gpus = 1;
+  int ranks = 0, threads = 1, gpus = 1, roots = 1;
   uint64_t min_bytes = 32u << 20, max_bytes = 32u << 20, step_bytes = 1u << 20;
   uint64_t factor = 0; // 0 = additive steps
   int iters = 20, warmup = 1, agg = 1, cycles = 1;
@@ -23,6 +23,7 @@ struct Args {
   int parallel_init = 0, check = 1, blocking = 0, null_stream = 0, timeout = 0;
   bool cpu_time = false, timestamps = false, memory = false, explain = false, overlap = false;
   std::string json, expect;
+  std::vector<std::string> heatmap; // files
   int average = 1, local_register = 0, unalign = 0;
   bool per_iter = false;
   int skip = 0;
@@ -37,8 +38,6 @@ struct Parsed {
   int exit_code = 0;
 };
 Parsed parse_args(int argc, char **argv, Args *args);
-// The command line of a rank of the built-in launch; terminal: a descriptor for progress that it inherits, or -1.
-std::vector<std::string> rank_words(const Args &args, int terminal);
 
 // One stretch of a buffer: n elements from `at`, made of rank `from`'s data starting at element `first`; from < 0: the
 // reduction of all ranks' data.
@@ -120,7 +119,9 @@ struct Explained {
   std::string algo = "-", proto = "-", transport = "-";
   std::string link; // slowest kind
   int64_t channels = 0, slot = 0, depth = 0;
-  std::string determinism; // what coll.deterministic excludes and why; "" = it is off
+  std::string decided;                      // by whom: "tuner table tuned.toml:12"
+  double predicted_us = 0, measured_us = 0; // by the model, and where the table has it; 0 = not known
+  std::string determinism;                  // what coll.deterministic excludes and why; "" = it is off
 };
 struct Row {
   uint64_t asked = 0, bytes = 0, count = 0; // asked: before it was cut to whole parts

@@ -79,6 +79,9 @@ struct GpuOnly {
 void add_options(CLI::App &app, Args &a, Texts &t, GpuOnly &g) {
   const auto flag01 = CLI::Range(0, 1);
   app.add_option("--ranks", a.ranks, "Start this many processes on this host (built-in launch)")->check(CLI::Range(1, 4096));
+  app.add_option("--roots", a.roots, "Roots at which the ranks meet: each serves a share of them")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
   app.add_option("-t,--nthreads", a.threads, "Ranks per process, each a thread")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
@@ -123,6 +126,10 @@ void add_options(CLI::App &app, Args &a, Texts &t, GpuOnly &g) {
   app.add_option("--expect", a.expect,
                  "Hold bus bandwidths against the pass lines of this file; exit code 1 when one is missed")
       ->type_name("FILE");
+  app.add_option("--heatmap", a.heatmap,
+                 "Count what one more operation of each row moves between ranks; drawn as SVG, or JSON in a FILE.json")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
   app.add_option("-a,--average", a.average, "Times over ranks: 0 rank 0, 1 average, 2 min, 3 max")
       ->check(CLI::Range(0, 3))
       ->capture_default_str();
@@ -162,6 +169,13 @@ Status load_pass_lines(Args &a) {
   return {};
 }
 
+// Told before an hour of measuring, not after.
+Status check_writable(const char *flag, const std::string &path) {
+  if (access(path.c_str(), W_OK) == 0) return {};
+  if (errno == ENOENT && access(std::filesystem::absolute(path).parent_path().c_str(), W_OK) == 0) return {};
+  return fail_errno(errno, fmt::format("{}: cannot write {}", flag, path));
+}
+
 Status finish(Args &a, const Texts &t, const GpuOnly &g) {
   TUTTI_ASSIGN(min, size_option("-b", t.min));
   TUTTI_ASSIGN(max, size_option("-e", t.max));
@@ -191,9 +205,8 @@ Status finish(Args &a, const Texts &t, const GpuOnly &g) {
   if (a.local_register == 2) return fail(Code::invalid_argument, "-R 2: this version has no symmetric windows; use -R 1");
   if ((a.per_iter || a.explain) && a.skip >= a.iters)
     return fail(Code::invalid_argument, "-K {} leaves nothing of -n {}", a.skip, a.iters);
-  if (!a.json.empty() && access(a.json.c_str(), W_OK) != 0 &&
-      (errno != ENOENT || access(std::filesystem::absolute(a.json).parent_path().c_str(), W_OK) != 0))
-    return fail_errno(errno, fmt::format("-J: cannot write {}", a.json)); // told before an hour of measuring, not after
+  if (!a.json.empty()) TUTTI_TRY(check_writable("-J", a.json));
+  for (const std::string &path : a.heatmap) TUTTI_TRY(check_writable("--heatmap", path));
   if (a.cpu_time && a.blocking != 0)
     return fail(Code::invalid_argument, "-C 1 needs -z 0: with -z {} the time to enqueue includes waiting", a.blocking);
   return load_pass_lines(a);
@@ -241,19 +254,6 @@ Parsed parse_args(int argc, char **argv, Args *args) {
     return {false, kUsage};
   }
   return {true, 0};
-}
-
-// The same words without --ranks N.
-std::vector<std::string> rank_words(const Args &args, int terminal) {
-  std::vector<std::string> out{own_path(), "perf"};
-  if (terminal >= 0) out.push_back(fmt::format("--progress-fd={}", terminal));
-  for (size_t i = 1; i < args.words.size(); i++) {
-    if (args.words[i] == "--ranks")
-      i++;
-    else if (!args.words[i].starts_with("--ranks="))
-      out.push_back(args.words[i]);
-  }
-  return out;
 }
 
 } // namespace tutti::tools::perf

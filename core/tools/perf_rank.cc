@@ -1,6 +1,7 @@
 #include "tools/perf_rank.h"
 #include "tools/cli.h"
 #include "tools/data.h"
+#include "tools/explained.h"
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -56,13 +57,6 @@ Result<int> split_color(int rank) {
   return op == '&' ? rank & v : op == '|' ? rank | v : op == '%' ? rank % v : rank / v;
 }
 
-std::string cpu_model() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
-  return "CPU";
-}
-
 uint64_t checksum(const char *p, size_t bytes) { // sees that something changed; not where
   uint64_t sum = 0, word = 0;
   for (; bytes >= 8; p += 8, bytes -= 8) std::memcpy(&word, p, 8), sum = std::rotl(sum, 7) + word;
@@ -106,18 +100,6 @@ int64_t number_of(const nlohmann::json &j, std::initializer_list<const char *> k
     if (j.contains(k) && j[k].is_number()) return j[k].get<int64_t>();
   return 0;
 }
-
-} // namespace
-
-void require(tuttiResult_t result, tuttiComm_t comm, std::string_view doing) {
-  if (result == tuttiSuccess) return;
-  const char *line = tuttiGetLastError(comm);
-  if (!line || !*line) line = tuttiGetLastError(nullptr); // a stream's wait reports to the thread
-  if (!line || !*line) line = tuttiGetErrorString(result);
-  throw Failure{fmt::format("{} (while {})", line, doing)};
-}
-
-namespace {
 
 // What the setting leaves, and each excluded algorithm with the reason.
 std::string determinism_of(const nlohmann::json &explanation) {
@@ -391,11 +373,14 @@ Timing Rank::measure(const Shape &shape, tuttiDataType_t type, int op, int root,
 
 Explained Rank::explain(const Row &row, const Shape &shape) {
   Explained e;
-  std::vector<char> text(1 << 20); // it has a line per peer
-  const char *name = args_.op == "hypercube" ? "sendrecv" : args_.op.c_str();
-  if (tuttiCommExplain(comm_, name, shape.param, row.type, text.data(), text.size()) != tuttiSuccess) return e;
-  const auto j = nlohmann::json::parse(text.data(), nullptr, false);
-  if (!j.is_object()) return e;
+  const auto text = ask_explanation(comm_, args_.op == "hypercube" ? "sendrecv" : args_.op, shape.param, row.type);
+  if (!text.ok()) return e;
+  const auto j = nlohmann::json::parse(*text, nullptr, false);
+  const auto explanation = read_explanation(*text);
+  if (!j.is_object() || !explanation.ok()) return e;
+  e.decided = decided_text(*explanation);
+  if (const ExplainedWay *way = explanation->chosen())
+    e.predicted_us = way->predicted_us.value_or(0), e.measured_us = way->measured_us.value_or(0);
   e.algo = text_of(j, {"algo"});
   e.proto = text_of(j, {"proto"});
   e.transport = text_of(j, {"transports"});
@@ -424,6 +409,7 @@ Row Rank::measure_row(uint64_t bytes, tuttiDataType_t type, int op, int root) {
     if (report_) report_->progress(row, "beside a computation");
     row.overlap = measure_overlap(make_call(shape, type, op, root, false));
   }
+  if (!args_.heatmap.empty()) count_traffic(make_call(shape, type, op, root, false));
   if (report_ && (args_.explain || !args_.pass_lines.empty())) row.explained = explain(row, shape);
   return row;
 }
@@ -481,7 +467,8 @@ int Rank::run(std::atomic<int64_t> &row_started) {
     throw Failure{fmt::format("-e {}: less than one element for each of {} ranks", size_text(args_.max_bytes), largest_group_),
                   true};
   if (args_.memory) report_memory();
-  const int code = report_ ? report_->footer() : 0;
+  int code = report_ ? report_->footer() : 0;
+  if (!args_.heatmap.empty() && !write_heatmap()) code = kFailed;
   if (comm_ != world_) require(tuttiCommDestroy(comm_), nullptr, "freeing the group's communicator");
   comm_ = world_;
   return code;

@@ -1,19 +1,13 @@
 // tutti/core/tools/perf_rank.h: one rank of the performance test: buffers, data, timing.
 #pragma once
+#include "tools/job.h"
+#include "tools/map_data.h"
 #include "tools/perf.h"
 #include <atomic>
 #include <functional>
 #include <memory>
 
 namespace tutti::tools::perf {
-
-// Ends this rank's test; the text is for people.
-struct Failure {
-  std::string text;
-  bool everywhere = false; // all ranks fail alike: one of them says so
-};
-// Throws Failure with the communicator's error line.
-void require(tuttiResult_t result, tuttiComm_t comm, std::string_view doing);
 
 // Memory for one direction, with a guard behind the part in use.
 class Buffer {
@@ -60,6 +54,8 @@ private:
   void make_premul(tuttiDataType_t type);
   Explained explain(const Row &row, const Shape &shape);
   void report_memory();
+  void count_traffic(const Call &call); // perf_map.cc
+  bool write_heatmap();
   std::vector<char> gather(const void *mine, size_t bytes); // of all ranks of the world
   template <class T> std::vector<T> gather_values(const T &mine);
 
@@ -74,6 +70,7 @@ private:
   uint64_t rows_ = 0;
   std::unique_ptr<Buffer> send_, recv_;
   std::unique_ptr<Report> report_; // rank 0
+  commmap::Map moved_;             // for --heatmap: this rank's part of comm_
 };
 
 } // namespace tutti::tools::perf

@@ -62,6 +62,9 @@ std::string explained_line(const Row &row) {
     const Stats s = stats_of(t->per_iter);
     out += fmt::format("  {}/{}/{}", time_text(s.p50), time_text(s.p95), time_text(s.p99));
   }
+  out += fmt::format("\n#             decided by {}", e.decided);
+  if (e.predicted_us > 0) out += fmt::format(", predicted {} us", time_text(e.predicted_us / 1e6));
+  if (e.measured_us > 0) out += fmt::format(", measured {} us by the table", time_text(e.measured_us / 1e6));
   if (!e.determinism.empty()) out += fmt::format("\n#             deterministic = {}", e.determinism);
   return out;
 }
@@ -103,8 +106,10 @@ nlohmann::json row_json(const Row &r, const Args &a) {
                     {"hidden_pct", r.overlap.hidden_percent()}};
   if (a.explain) {
     const Explained &e = r.explained;
-    j["explain"] = {{"algorithm", e.algo},  {"protocol", e.proto}, {"channels", e.channels},
-                    {"slot_bytes", e.slot}, {"depth", e.depth},    {"transport", e.transport}};
+    j["explain"] = {{"algorithm", e.algo}, {"protocol", e.proto},      {"channels", e.channels}, {"slot_bytes", e.slot},
+                    {"depth", e.depth},    {"transport", e.transport}, {"decided_by", e.decided}};
+    if (e.predicted_us > 0) j["explain"]["predicted_us"] = e.predicted_us;
+    if (e.measured_us > 0) j["explain"]["measured_us"] = e.measured_us;
   }
   return j;
 }

@@ -1,15 +1,46 @@
 #include "bootstrap/bootstrap.h"
 #include "tools/cli.h"
 #include "tools/help.h"
+#include "tools/job.h"
 #include "tools/job_id.h"
 #include "tools/launch.h"
 #include <algorithm>
+#include <cerrno>
+#include <unistd.h>
 
 namespace tutti::tools {
 
+namespace {
+
+// Under another launcher this process is one rank already: it becomes the program, which reads that launcher's environment.
+int become_rank(const Launcher &launcher, const LaunchSpec &spec, const CLI::App &app) {
+  if (spec.ranks != 0 && launcher.nranks != 0 && spec.ranks != launcher.nranks) {
+    print_error(
+        fmt::format("tutti run -n {} inside a job of {} ({}): that launcher has started {} rank{}; leave -n out, or start "
+                    "tutti run outside of it",
+                    spec.ranks, launcher.name, launcher.variables, launcher.nranks, launcher.nranks == 1 ? "" : "s"));
+    return kUsage;
+  }
+  if (launcher.rank <= 0) // once
+    for (const char *name : {"--timeout", "--grace", "--kill-after", "--tag-output"})
+      if (app.count(name))
+        fmt::print(stderr, "note: {} has no effect inside a job of {}, which looks after its processes itself\n", name,
+                   launcher.name);
+  std::vector<char *> argv;
+  for (const std::string &word : spec.argv) argv.push_back(const_cast<char *>(word.c_str()));
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  print_error(fail_errno(errno, fmt::format("cannot run \"{}\"", spec.argv[0])).error().line());
+  return kCannotStart;
+}
+
+} // namespace
+
 int run_main(int argc, char **argv) {
   CLI::App app{
-      "Starts a program as several ranks on this host.\n"
+      "Starts a program as several ranks on this host. Under mpirun, mpiexec, srun or torchrun, which has started the ranks, "
+      "it\n"
+      "becomes the program instead: their environment counts.\n"
       "The ranks find each other through TUTTI_RANK, TUTTI_NRANKS, TUTTI_LOCAL_RANK, TUTTI_LOCAL_SIZE and TUTTI_COMM_ID\n"
       "(tuttiCommInitFromEnv reads them). When a rank fails, the others get --grace seconds to report and end by\n"
       "themselves, then SIGTERM, then SIGKILL. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on.\n"
@@ -20,7 +51,9 @@ int run_main(int argc, char **argv) {
   app.set_help_flag("-h,--help", "Print this help and exit");
   app.formatter(std::make_shared<HelpText>());
   LaunchSpec spec;
-  app.add_option("-n,--ranks", spec.ranks, "Number of ranks")->required()->check(CLI::Range(1, 4096));
+  spec.ranks = 0;
+  app.add_option("-n,--ranks", spec.ranks, "Number of ranks; under another launcher, which tells it, optional")
+      ->check(CLI::Range(1, 4096));
   app.add_option("--timeout", spec.timeout_s, "Seconds that the whole job may take; 0 = no limit")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
@@ -47,12 +80,14 @@ int run_main(int argc, char **argv) {
                                   : fmt::format("unknown option \"{}\"; put -- before the program", spec.argv[0]));
     return kUsage;
   }
-  if (const LauncherTrace trace = launcher_trace(); !trace.name.empty()) {
-    print_error(
-        fmt::format("tutti run inside {}: {} is set, so this process is already one rank of a job, and every rank would "
-                    "start {} more; start the program directly under {} (tuttiCommInitFromEnv reads its environment), "
-                    "or unset {}",
-                    trace.name, trace.variable, spec.ranks, trace.name, trace.variable));
+  const auto launcher = outer_launcher();
+  if (!launcher.ok()) {
+    print_error(launcher.status().error().line());
+    return kFailed;
+  }
+  if (*launcher) return become_rank(**launcher, spec, app);
+  if (spec.ranks == 0) {
+    print_error("-n,--ranks is required: no launcher started this process");
     return kUsage;
   }
   const auto configured = configured_kill_after();

@@ -68,8 +68,9 @@ void add_node(const Machine &m, int node, int depth, std::string *out) {
     if (m.node(i).parent == node) add_node(m, i, depth + 1, out);
 }
 
-std::string cell(const Machine &m, const Path &p, bool gbps) {
-  if (gbps) return p.links.empty() ? (p.kind == PathKind::dis ? "-" : "X") : fmt::format("{:.4g}", p.gbps);
+std::string cell(const Machine &m, const Path &p, Show show) {
+  if (show == Show::latency && p.kind != PathKind::dis && !p.links.empty()) return fmt::format("{:.3g}", p.latency_us);
+  if (show != Show::kind) return p.links.empty() ? (p.kind == PathKind::dis ? "-" : "X") : fmt::format("{:.4g}", p.gbps);
   if (p.kind == PathKind::loc && p.links.empty()) return "X";
   if (p.kind != PathKind::nvl) return std::string(kind_name(p.kind));
   uint32_t lanes = m.link(p.links.front()).lanes;
@@ -100,7 +101,7 @@ std::string machine_tree(const Machine &machine) {
   return out;
 }
 
-std::string machine_matrix(const Machine &machine, const Paths &paths, bool gbps) {
+std::string machine_matrix(const Machine &machine, const Paths &paths, Show show) {
   std::vector<int> shown = machine.of_kind(NodeKind::gpu);
   if (shown.empty()) shown = machine.of_kind(NodeKind::cpu);
   const size_t main = shown.size();
@@ -110,16 +111,16 @@ std::string machine_matrix(const Machine &machine, const Paths &paths, bool gbps
   };
   std::string out = fmt::format("{:6}", "");
   for (size_t i = 0; i < shown.size(); i++) out += fmt::format(" {:>6}", name(i));
-  out += gbps ? "   (GB/s)\n" : "  NUMA  cores\n";
+  out += show == Show::gbps ? "   (GB/s)\n" : show == Show::latency ? "   (us)\n" : "  NUMA  cores\n";
   for (size_t i = 0; i < shown.size(); i++) {
     out += fmt::format("{:6}", name(i));
-    for (int to : shown) out += fmt::format(" {:>6}", cell(machine, paths.between(shown[i], to), gbps));
-    int cpu = shown[i];
-    while (cpu >= 0 && machine.node(cpu).kind != NodeKind::cpu) cpu = machine.node(cpu).parent;
-    if (!gbps && cpu >= 0) out += fmt::format("  {:4}  {}", machine.node(cpu).number, cpu_list(machine.node(cpu).affinity));
+    for (int to : shown) out += fmt::format(" {:>6}", cell(machine, paths.between(shown[i], to), show));
+    const int cpu = machine.cpu_of(shown[i]);
+    if (show == Show::kind && cpu >= 0)
+      out += fmt::format("  {:4}  {}", machine.node(cpu).number, cpu_list(machine.node(cpu).affinity));
     out += "\n";
   }
-  for (size_t i = main; i < shown.size() && !gbps; i++) {
+  for (size_t i = main; i < shown.size() && show == Show::kind; i++) {
     out += fmt::format("{} = {}", name(i), machine.node(shown[i]).id);
     for (int port : machine.of_kind(NodeKind::net))
       if (machine.node(port).parent == shown[i]) out += fmt::format(" {}", machine.node(port).id);
@@ -138,7 +139,8 @@ std::string path_legend() {
          "  PXB  = several PCI bridges, not the processor\n"
          "  PHB  = over the processor's PCI host bridge\n"
          "  SYS  = over the link between NUMA nodes\n"
-         "  DIS  = no way\n";
+         "  DIS  = no way\n"
+         "  us   = one way of a small message: 0.3 for each NVLink or C2C, 0.5 PCI, 0.25 between NUMA nodes; estimates\n";
 }
 
 std::string channels_text(const Machine &machine, const Channels &c) {

@@ -1,33 +1,17 @@
 #include "topology/channels.h"
 #include "topology/optimum.h"
+#include "topology/ports.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <tuple>
 
 namespace tutti {
 namespace {
 
-// Each port gets the closest place; of equally close ones that with the fewest ports, so that ports are shared fairly.
 std::vector<Head> find_heads(const Machine &machine, const std::vector<int> &places) {
-  std::vector<int> ports = machine.of_kind(NodeKind::net);
-  if (ports.empty()) ports = machine.of_kind(NodeKind::nic);
   std::vector<Head> heads;
+  std::vector<std::string> notes;
   if (places.empty() || machine.node(places.front()).kind == NodeKind::nic) return heads;
-  const Paths paths(machine, {.nvlink = true, .pxn = false});
-  std::vector<int> ports_of(places.size());
-  for (int port : ports) {
-    int best = -1;
-    const auto rank_of = [&](int place) {
-      const Path &p = paths.between(port, places[static_cast<size_t>(place)]);
-      return std::tuple(p.kind, -p.gbps, ports_of[static_cast<size_t>(place)], place);
-    };
-    for (int i = 0; i < static_cast<int>(places.size()); i++)
-      if (paths.between(port, places[static_cast<size_t>(i)]).kind != PathKind::dis && (best < 0 || rank_of(i) < rank_of(best)))
-        best = i;
-    if (best < 0) continue;
-    ports_of[static_cast<size_t>(best)]++;
-    heads.push_back({port, best});
-  }
+  for (const Port &p : find_ports(machine, places, {.slow = true}, &notes)) heads.push_back({p.nodes.front(), p.nearest});
   return heads;
 }
 
@@ -66,6 +50,20 @@ nlohmann::json laid_json(const Packing &p, const Routes &routes) {
   return {{"channels", all}, {"gbps", p.gbps}, {"total_gbps", p.total()}, {"bound_gbps", p.bound}};
 }
 
+// Between GPUs (without any, processors), NICs and ports.
+nlohmann::json paths_json(const Machine &machine, const Paths &paths) {
+  std::vector<int> ends = machine.of_kind(NodeKind::gpu);
+  if (ends.empty()) ends = machine.of_kind(NodeKind::cpu);
+  for (const NodeKind kind : {NodeKind::nic, NodeKind::net})
+    for (int node : machine.of_kind(kind)) ends.push_back(node);
+  nlohmann::json all = nlohmann::json::array();
+  for (int a : ends)
+    for (int b : ends)
+      if (const Path &p = paths.between(a, b); a != b && p.kind != PathKind::dis)
+        all.push_back({{"from", a}, {"to", b}, {"type", kind_name(p.kind)}, {"gbps", p.gbps}, {"latency_us", p.latency_us}});
+  return all;
+}
+
 } // namespace
 
 Channels search_channels(const Machine &machine, const PackRules &rules) {
@@ -75,8 +73,8 @@ Channels search_channels(const Machine &machine, const PackRules &rules) {
   const Routes routes(machine, c.places);
   PackRules with = rules;
   if (c.optimum > 0) with.bound = std::min({with.bound, c.optimum, crossing_bound(machine, c.places)});
-  c.rings = pack(Shape::ring, machine, routes, with);
-  c.chains = pack(Shape::chain, machine, routes, with);
+  c.rings = pack(Pattern::ring, machine, routes, with);
+  c.chains = pack(Pattern::chain, machine, routes, with);
   c.heads = find_heads(machine, c.places);
   turn(&c);
   return c;
@@ -128,20 +126,23 @@ Result<Packing> lay_graph(const Graph &graph, const Machine &machine, const Chan
     orders.push_back(std::move(order));
   }
   if (orders.empty()) return Packing{};
-  return lay_orders(graph.pattern == Graph::kRing ? Shape::ring : Shape::chain, machine, routes, orders);
+  return lay_orders(graph.pattern == Graph::kRing ? Pattern::ring : Pattern::chain, machine, routes, orders);
 }
 
-std::string machine_json(const Machine &machine, const Channels &c) {
+std::string machine_json(const Machine &machine, const Paths &paths, const Channels &c) {
   using nlohmann::json;
   json out{{"nodes", json::array()}, {"links", json::array()}, {"places", c.places}, {"notes", machine.notes()}};
   for (const MachineNode &n : machine.nodes()) {
     json node{{"type", kind_name(n.kind)}, {"id", n.id}, {"label", n.label()}};
     if (n.number >= 0) node["number"] = n.number;
     if (n.parent >= 0) node["parent"] = n.parent;
+    if (n.rail >= 0) node["rail"] = n.rail;
+    if (n.latency_us > 0) node["latency_us"] = n.latency_us;
     out["nodes"].push_back(std::move(node));
   }
   for (const MachineLink &l : machine.links())
     out["links"].push_back({{"from", l.from}, {"to", l.to}, {"type", kind_name(l.kind)}, {"gbps", l.gbps}});
+  out["paths"] = paths_json(machine, paths);
   const Routes routes(machine, c.places);
   out["rings"] = laid_json(c.rings, routes);
   out["chains"] = laid_json(c.chains, routes);

@@ -45,7 +45,7 @@ Result<std::vector<Graph>> read_graphs(const std::string &path);
 Result<Packing> lay_graph(const Graph &graph, const Machine &machine, const Channels &channels, const std::string &name);
 
 // For people and programs.
-std::string machine_json(const Machine &machine, const Channels &channels);
+std::string machine_json(const Machine &machine, const Paths &paths, const Channels &channels);
 std::string machine_dot(const Machine &machine);
 
 } // namespace tutti

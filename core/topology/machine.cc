@@ -67,6 +67,35 @@ std::vector<int> Machine::of_kind(NodeKind kind) const {
   return found;
 }
 
+int Machine::cpu_of(int i) const {
+  while (i >= 0 && node(i).kind != NodeKind::cpu) i = node(i).parent;
+  return i;
+}
+
+double Machine::gbps_up(int i) const {
+  for (int l : links_from(i))
+    if (link(l).to == node(i).parent) return link(l).gbps;
+  return 0;
+}
+
+double Machine::latency_us(const MachineLink &l) const {
+  switch (l.kind) {
+  case LinkKind::nvl:
+  case LinkKind::c2c:
+    return kNvlinkUs;
+  case LinkKind::pci:
+    return l.gbps < kLocGbps ? kPciUs : 0; // else within a chip
+  case LinkKind::sys:
+    return kSysUs;
+  case LinkKind::net: {
+    const double known = std::max(node(l.from).latency_us, node(l.to).latency_us);
+    return known > 0 ? known / 2 : kPortUs;
+  }
+  default:
+    return 0;
+  }
+}
+
 std::vector<int> Machine::places() const {
   if (std::vector<int> gpus = of_kind(NodeKind::gpu); !gpus.empty()) return gpus;
   std::vector<int> cpus = of_kind(NodeKind::cpu), nics = of_kind(NodeKind::nic);

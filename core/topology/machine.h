@@ -23,6 +23,8 @@ struct MachineNode {
   std::string affinity = {}; // CPU: mask as in the kernel's files
   bool intel = false;        // CPU: traffic between devices through it costs more (kIntelExpansion)
   bool by_class = false;     // GPU, NIC: known by its PCI class only
+  int rail = -1;             // NET: as the file says
+  double latency_us = 0;     // NET: one way, small message, as the file says; 0: not known
   std::string label() const; // "GPU/0", "NIC/0000:0c:00.0"
 };
 
@@ -37,6 +39,11 @@ struct MachineLink {
 // Bytes that a link carries per byte between two devices whose path passes an Intel CPU.
 constexpr double kIntelExpansion = 6.0 / 5.0;
 constexpr double kLocGbps = 5000.0;
+
+// One way of a small message over a link, us: estimates, to compare ways with. The field's cost model has 0.6 for a hop between
+// GPUs over NVLinks, 1 over PCI (two links each) and 2.7 between hosts (a port each); lines of cache between two L3s took 0.25
+// where that was measured; C2C is taken as NVLink.
+constexpr double kNvlinkUs = 0.3, kPciUs = 0.5, kSysUs = 0.25, kPortUs = 1.35;
 
 class Machine {
 public:
@@ -55,8 +62,11 @@ public:
   int find(NodeKind kind, std::string_view id) const; // -1: none
   int find_link(int from, int to, LinkKind kind) const;
   std::vector<int> of_kind(NodeKind kind) const;
+  int cpu_of(int node) const;     // itself or above it; -1: none
+  double gbps_up(int node) const; // of its link to its parent; 0: none
   // Where ranks sit: GPUs, in order of dev; without any, CPUs; with fewer than two of those, NICs if there are several.
   std::vector<int> places() const;
+  double latency_us(const MachineLink &link) const; // half of what the file says of a port: the other half is the peer's
   const std::vector<std::string> &notes() const { return notes_; } // what was assumed
 
 private:

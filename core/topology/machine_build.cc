@@ -32,6 +32,7 @@ private:
     return fail(Code::invalid_argument, "{}: <{}>: {}", where(e), e.name(), one_line(what));
   }
   Status integer(Element e, const char *attribute, int64_t low, int64_t high, int64_t fallback, int64_t *out) const;
+  Status microseconds(Element e, const char *attribute, double *out) const;
   Status busid(Element e, const char *attribute, std::string *out) const;
   double link_gbps(Element e, int64_t width);
   std::string where(Element e) const { // what detection has added is on no line
@@ -80,6 +81,14 @@ Status MachineBuilder::integer(Element e, const char *attribute, int64_t low, in
   *out = std::strtoll(copy.c_str(), &end, copy.starts_with("0x") ? 16 : 10);
   if (errno == 0 && *end == 0 && *out >= low && *out <= high) return {};
   return bad(e, fmt::format("{}=\"{}\": a number from {} to {} is wanted", attribute, text, low, high));
+}
+
+Status MachineBuilder::microseconds(Element e, const char *attribute, double *out) const {
+  const std::string text = e.attribute(attribute).value();
+  char *end = nullptr;
+  *out = std::strtod(text.c_str(), &end);
+  if (*end == 0 && *out >= 0 && *out <= 1e6) return {};
+  return bad(e, fmt::format("{}=\"{}\": microseconds from 0 to 1000000 are wanted", attribute, text));
 }
 
 Status MachineBuilder::busid(Element e, const char *attribute, std::string *out) const {
@@ -183,16 +192,24 @@ Status MachineBuilder::add_nics(Element e, int parent, const std::string &id, do
 
 Status MachineBuilder::add_ports(Element e, int nic) {
   for (Element net : e.children("net")) {
-    int64_t dev = 0, mbps = 0;
+    int64_t dev = 0, mbps = 0, rail = -1;
     if (!net.attribute("dev")) return bad(net, "dev is missing");
     if (machine_.nodes().size() >= kMostNodes) return bad(net, fmt::format("more than {} devices", kMostNodes));
     TUTTI_TRY(integer(net, "dev", 0, 1 << 16, 0, &dev));
     TUTTI_TRY(integer(net, "speed", -1, 1'000'000'000, 0, &mbps));
+    TUTTI_TRY(integer(net, "rail", -1, 1 << 16, -1, &rail));
+    double latency = 0;
+    TUTTI_TRY(microseconds(net, "latency", &latency));
     if (!net_devs_.insert(dev).second) machine_.note(fmt::format("{}: dev=\"{}\" twice: both are kept", where(net), dev));
     std::string name = one_line(net.attribute("name").value());
     if (name.empty()) name = fmt::format("net{}", dev);
     if (mbps <= 0) machine_.note(fmt::format("{}: speed of {} is not known: 10 Gbit/s assumed", where(net), name));
-    const int port = machine_.add({.kind = NodeKind::net, .id = name, .number = static_cast<int>(dev), .parent = nic});
+    const int port = machine_.add({.kind = NodeKind::net,
+                                   .id = name,
+                                   .number = static_cast<int>(dev),
+                                   .parent = nic,
+                                   .rail = static_cast<int>(rail),
+                                   .latency_us = latency});
     machine_.connect_both(port, nic, LinkKind::net, static_cast<double>(mbps > 0 ? mbps : 10'000) / 8000);
   }
   return {};
@@ -222,8 +239,7 @@ Status MachineBuilder::connect_nvlink(Element e, int gpu, bool xgmi) {
   } else if (pci_class(tclass) == PciClass::gpu) {
     machine_.note(fmt::format("{}: {} is no GPU of this host: link left out", where(e), target));
   } else { // to the processor, as POWER9 has it
-    int cpu = gpu;
-    while (cpu >= 0 && machine_.node(cpu).kind != NodeKind::cpu) cpu = machine_.node(cpu).parent;
+    const int cpu = machine_.cpu_of(gpu);
     machine_.connect_both(gpu, cpu, LinkKind::nvl, gbps, lanes);
   }
   return {};
@@ -234,8 +250,7 @@ Status MachineBuilder::connect_c2c(Element e, int gpu) {
   TUTTI_TRY(integer(e, "bw", 1, 100'000'000, 0, &megabytes));
   TUTTI_TRY(integer(e, "count", 1, 1024, 1, &count));
   if (megabytes == 0) return bad(e, "bw is missing");
-  int cpu = gpu;
-  while (cpu >= 0 && machine_.node(cpu).kind != NodeKind::cpu) cpu = machine_.node(cpu).parent;
+  const int cpu = machine_.cpu_of(gpu);
   machine_.connect_both(gpu, cpu, LinkKind::c2c, static_cast<double>(megabytes * count) / 1000, static_cast<uint32_t>(count));
   return {};
 }

@@ -5,34 +5,18 @@
 
 namespace tutti {
 
-Routes::Routes(const Machine &machine, const std::vector<int> &places) : n_(places.size()), all_(n_ * n_) {
-  const Paths best(machine, {.nvlink = true, .pxn = false}), without(machine, {.nvlink = false, .pxn = false});
-  const auto route = [](const Path &p) { return Route{p.links, p.expansion, p.kind}; };
-  for (size_t a = 0; a < n_; a++)
-    for (size_t b = 0; b < n_; b++) {
-      if (a == b) continue;
-      std::vector<Route> &to = all_[a * n_ + b];
-      const Path &p = best.between(places[a], places[b]), &q = without.between(places[a], places[b]);
-      if (p.kind != PathKind::dis) to.push_back(route(p));
-      if (p.kind == PathKind::nvb && q.kind != PathKind::dis) to.push_back(route(q));
-    }
-}
-
-bool Routes::connected() const {
-  for (size_t a = 0; a < n_; a++)
-    for (size_t b = 0; b < n_; b++)
-      if (a != b && all_[a * n_ + b].empty()) return false;
-  return true;
-}
-
 namespace {
 
 constexpr double kSame = 1e-9; // relative; sums of bandwidths closer than this are equal
 
 using Loads = std::vector<double>; // of each link, for one byte on each channel
 
-void add_route(const Route &r, double sign, Loads *loads) {
-  for (int l : r.links) (*loads)[static_cast<size_t>(l)] += sign * r.expansion;
+void add_route(const Route &r, double bytes, Loads *loads) {
+  for (size_t i = 0; i < r.links.size(); i++) (*loads)[static_cast<size_t>(r.links[i])] += bytes * r.bytes_on(i);
+}
+
+void add_laid(const Routes &routes, const Laid &laid, double sign, Loads *loads) {
+  for (const Hop &h : laid.hops) add_route(routes.between(h.from, h.to)[static_cast<size_t>(h.route)], sign * h.bytes, loads);
 }
 
 double congestion_of(const Machine &machine, const Loads &loads) {
@@ -41,20 +25,27 @@ double congestion_of(const Machine &machine, const Loads &loads) {
   return most;
 }
 
-std::vector<Hop> hops_of(Shape shape, const std::vector<int> &order) {
+std::vector<Hop> hops_of(bool ring, bool both_ways, const std::vector<int> &order) {
   std::vector<Hop> hops;
-  for (size_t i = 0; i + (shape == Shape::chain) < order.size(); i++) {
+  for (size_t i = 0; i + !ring < order.size(); i++) {
     const int a = order[i], b = order[(i + 1) % order.size()];
-    hops.push_back({a, b, 0});
-    if (shape == Shape::chain) hops.push_back({b, a, 0});
+    hops.push_back({a, b});
+    if (both_ways) hops.push_back({b, a});
   }
   return hops;
 }
 
+bool both_ways(Pattern p) {
+  return p == Pattern::chain || p == Pattern::twice || p == Pattern::rooted;
+}
+
 class Packer {
 public:
-  Packer(Shape shape, const Machine &machine, const Routes &routes, const PackRules &rules)
-      : shape_(shape), machine_(machine), routes_(routes), rules_(rules), hamilton_(shape, routes.size()), left_(rules.steps),
+  using Ends = std::pair<int, int>; // ports; -1: any
+
+  Packer(Pattern pattern, const Machine &machine, const Routes &routes, const PackRules &rules)
+      : pattern_(pattern), machine_(machine), routes_(routes), rules_(rules),
+        hamilton_(pattern == Pattern::chain ? Shape::chain : Shape::ring, routes.size()), left_(rules.steps),
         bound_(rules.bound) {
     for (const MachineLink &l : machine.links()) capacity_.push_back(l.gbps);
     const size_t n = routes.size();
@@ -115,38 +106,58 @@ private:
     return std::min(best, most);
   }
 
-  void add(const Laid &laid, double sign, Loads *loads) const {
-    for (const Hop &h : laid.hops) add_route(routes_.between(h.from, h.to)[static_cast<size_t>(h.route)], sign, loads);
+  void add(const Laid &laid, double sign, Loads *loads) const { add_laid(routes_, laid, sign, loads); }
+
+  // The cheapest way from a to b, of those over `port` where it is not -1.
+  std::pair<double, int> way(const Loads &price, int a, int b, int port) const {
+    const auto &options = routes_.between(a, b);
+    std::pair<double, int> best{std::numeric_limits<double>::infinity(), 0};
+    for (size_t o = 0; o < options.size(); o++) {
+      const Route &r = options[o];
+      if (port >= 0 && r.port >= 0 && r.port != port) continue;
+      double sum = 0;
+      for (size_t i = 0; i < r.links.size(); i++) sum += price[static_cast<size_t>(r.links[i])] * r.bytes_on(i);
+      if (sum < best.first) best = {sum, static_cast<int>(o)};
+    }
+    return best;
+  }
+
+  double cost_of_hop(const Loads &price, int a, int b, Ends ends) const {
+    const int outside = routes_.outside();
+    if (pattern_ == Pattern::rooted && b == outside) return 0; // where the chain ends
+    const int port = a == outside ? ends.first : b == outside ? ends.second : -1;
+    double cost = way(price, a, b, port).first;
+    if (both_ways(pattern_)) cost += way(price, b, a, port).first;
+    return pattern_ == Pattern::rooted && a == outside ? rules_.attach * cost : cost;
   }
 
   // The cheapest ring at these prices, and in *least what no ring goes below.
-  Laid cheapest(const Loads &price, double *least = nullptr) {
-    const size_t n = routes_.size();
-    std::vector<double> cost(n * n), both(n * n);
-    std::vector<int> route(n * n);
-    for (size_t a = 0; a < n; a++)
-      for (size_t b = 0; b < n; b++) {
-        if (a == b) continue;
-        const auto &options = routes_.between(static_cast<int>(a), static_cast<int>(b));
-        double low = std::numeric_limits<double>::infinity();
-        for (size_t o = 0; o < options.size(); o++) {
-          double sum = 0;
-          for (int l : options[o].links) sum += price[static_cast<size_t>(l)];
-          sum *= options[o].expansion;
-          if (sum < low) low = sum, route[a * n + b] = static_cast<int>(o);
-        }
-        cost[a * n + b] = low;
-      }
-    if (shape_ == Shape::chain)
-      for (size_t a = 0; a < n; a++)
-        for (size_t b = 0; b < n; b++) both[a * n + b] = cost[a * n + b] + cost[b * n + a];
-    const std::vector<double> &costs = shape_ == Shape::chain ? both : cost;
+  Laid cheapest(const Loads &price, Ends ends, double *least = nullptr) {
+    const int n = static_cast<int>(routes_.size());
+    std::vector<double> costs;
+    for (int a = 0; a < n; a++)
+      for (int b = 0; b < n; b++) costs.push_back(a == b ? 0 : cost_of_hop(price, a, b, ends));
     left_ -= hamilton_.steps();
-    Laid laid{hamilton_.cheapest(costs), {}};
+    Laid laid{hamilton_.cheapest(costs), {}, ends.first, ends.second};
     if (least) *least = hamilton_.lower_bound(laid.order, costs);
-    laid.hops = hops_of(shape_, laid.order);
-    for (Hop &h : laid.hops) h.route = route[static_cast<size_t>(h.from) * n + static_cast<size_t>(h.to)];
+    choose_ways(price, ends, &laid);
     return laid;
+  }
+
+  void choose_ways(const Loads &price, Ends ends, Laid *laid) const {
+    const int outside = routes_.outside();
+    if (outside >= 0) // first
+      std::rotate(laid->order.begin(), std::find(laid->order.begin(), laid->order.end(), outside), laid->order.end());
+    const bool ring = pattern_ != Pattern::chain && pattern_ != Pattern::rooted;
+    laid->hops = hops_of(ring, both_ways(pattern_), laid->order);
+    for (size_t i = 0; i < laid->hops.size(); i++) {
+      Hop &h = laid->hops[i];
+      const bool crosses = outside >= 0 && (h.from == outside || h.to == outside);
+      const bool first = i < 1u + both_ways(pattern_);
+      h.route = way(price, h.from, h.to, !crosses ? -1 : first ? ends.first : ends.second).second;
+      if (crosses && pattern_ == Pattern::rooted) h.bytes = rules_.attach;
+    }
+    if (outside >= 0) laid->order.erase(laid->order.begin());
   }
 
   // Multiplicative prices: each ring makes its links dearer, the narrow ones most.
@@ -157,7 +168,7 @@ private:
     for (int i = 0; i < rounds && left_ > reserve; i++) {
       double least = 0;
       Loads loads(capacity_.size());
-      add(cheapest(price, &least), 1, &loads);
+      add(cheapest(price, {-1, -1}, &least), 1, &loads);
       double worth = 0;
       for (size_t l : links_) worth += price[l] * capacity_[l];
       bound_ = std::min(bound_, worth / least);
@@ -173,14 +184,14 @@ private:
   }
 
   // A link's price: how much the potential grows by one ring more on it.
-  Laid lay(const Loads &loads, double each, double noise) {
+  Laid lay(size_t channel, const Loads &loads, double each, double noise) {
     Loads price(capacity_.size());
     for (size_t l : links_) {
       const double unit = each / capacity_[l], now = std::min(loads[l] * unit, 8.0), then = std::min(now + unit, 9.0);
       price[l] = std::exp(kSharpness * (then - 1)) - std::exp(kSharpness * (now - 1)) + 1e-9 * unit;
       if (noise > 0) price[l] *= 1 + noise * random();
     }
-    return cheapest(price);
+    return cheapest(price, rules_.ends.empty() ? Ends{-1, -1} : rules_.ends[channel % rules_.ends.size()]);
   }
 
   // One after the other; then two at a time are taken out and laid anew, the first of them with some noise, and stay if that is
@@ -193,7 +204,7 @@ private:
       std::vector<Laid> set;
       Loads loads(capacity_.size());
       for (size_t i = 0; i < n; i++) {
-        set.push_back(lay(loads, each, start == 0 ? 0 : 0.5));
+        set.push_back(lay(i, loads, each, start == 0 ? 0 : 0.5));
         add(set.back(), 1, &loads);
       }
       keep(set, loads);
@@ -204,10 +215,10 @@ private:
         Laid first = set[i], second = set[j];
         add(first, -1, &loads);
         if (i != j) add(second, -1, &loads);
-        set[i] = lay(loads, each, i == j ? 0.1 : 1);
+        set[i] = lay(i, loads, each, i == j ? 0.1 : 1);
         add(set[i], 1, &loads);
         if (i != j) {
-          set[j] = lay(loads, each, 0);
+          set[j] = lay(j, loads, each, 0);
           add(set[j], 1, &loads);
         }
         const double then = potential(loads, each);
@@ -240,7 +251,7 @@ private:
   static constexpr int kStarts = 64, kMostCostly = 64, kRounds = 3, kSizesPerRound = 4;
   static constexpr size_t kTurns = 40;
   static constexpr double kSharpness = 6;
-  const Shape shape_;
+  const Pattern pattern_;
   const Machine &machine_;
   const Routes &routes_;
   const PackRules rules_;
@@ -254,12 +265,33 @@ private:
   double best_ = 0;           // sum among them
 };
 
+// Each unit of Pattern::twice as the two channels that it is: hops alternate.
+Packing unfold(const Packing &units) {
+  Packing p{{}, units.gbps, 2 * units.bound};
+  for (const Laid &unit : units.channels) {
+    Laid forth{unit.order, {}, unit.port_in, unit.port_out}, back{unit.order, {}, unit.port_out, unit.port_in};
+    for (size_t i = 0; i < unit.hops.size(); i++) (i % 2 == 0 ? forth : back).hops.push_back(unit.hops[i]);
+    std::reverse(back.order.begin(), back.order.end());
+    std::reverse(back.hops.begin(), back.hops.end());
+    p.channels.push_back(std::move(forth));
+    p.channels.push_back(std::move(back));
+  }
+  return p;
+}
+
 } // namespace
 
-Packing lay_orders(Shape shape, const Machine &machine, const Routes &routes, const std::vector<std::vector<int>> &orders) {
+std::vector<double> loads_of(const Machine &machine, const Routes &routes, const Packing &packing) {
+  Loads loads(machine.links().size());
+  for (const Laid &laid : packing.channels) add_laid(routes, laid, 1, &loads);
+  return loads;
+}
+
+Packing lay_orders(Pattern pattern, const Machine &machine, const Routes &routes, const std::vector<std::vector<int>> &orders) {
   Packing p;
   Loads loads(machine.links().size());
-  for (const std::vector<int> &order : orders) p.channels.push_back({order, hops_of(shape, order)});
+  for (const std::vector<int> &order : orders)
+    p.channels.push_back({order, hops_of(pattern == Pattern::ring, both_ways(pattern), order)});
   for (int pass = 0; pass < 4; pass++)
     for (Laid &laid : p.channels)
       for (Hop &h : laid.hops) {
@@ -279,9 +311,14 @@ Packing lay_orders(Shape shape, const Machine &machine, const Routes &routes, co
   return p;
 }
 
-Packing pack(Shape shape, const Machine &machine, const Routes &routes, const PackRules &rules) {
+Packing pack(Pattern pattern, const Machine &machine, const Routes &routes, const PackRules &rules) {
   if (routes.size() < 2 || !routes.connected()) return {};
-  return Packer(shape, machine, routes, rules).run();
+  if (pattern != Pattern::twice) return Packer(pattern, machine, routes, rules).run();
+  PackRules halved = rules;
+  halved.min_channels = (rules.min_channels + 1) / 2;
+  halved.max_channels = rules.max_channels / 2;
+  halved.bound = rules.bound / 2;
+  return unfold(Packer(pattern, machine, routes, halved).run());
 }
 
 } // namespace tutti

@@ -7,39 +7,32 @@
 // does, never by the clock.
 #pragma once
 #include "topology/hamilton.h"
-#include "topology/paths.h"
+#include "topology/routes.h"
+#include <utility>
 #include <vector>
 
 namespace tutti {
 
-struct Route {
-  std::vector<int> links; // of the machine
-  double expansion = 1;
-  PathKind kind = PathKind::dis;
-};
-
-// The ways between places: NVLink where two are joined by it, else both the way over another GPU and the way without NVLink.
-class Routes {
-public:
-  Routes(const Machine &machine, const std::vector<int> &places);
-  size_t size() const { return n_; }
-  const std::vector<Route> &between(int a, int b) const { return all_[static_cast<size_t>(a) * n_ + static_cast<size_t>(b)]; }
-  bool connected() const; // every place reaches every other
-
-private:
-  size_t n_;
-  std::vector<std::vector<Route>> all_;
+// What a channel is, and what it puts on links.
+enum class Pattern {
+  ring,    // over all places, one way
+  chain,   // over all places, there and back
+  through, // ring that comes from outside by one port and leaves by one
+  twice,   // such a ring and the same backwards: two channels
+  rooted   // chain that hangs on one port, there and back
 };
 
 struct Hop {
   int from = 0, to = 0; // places
   int route = 0;        // of Routes::between(from, to)
+  double bytes = 1;     // that pass it per byte of the channel
 };
 
 // One channel: places in order, and the ways taken. A chain's hops are there and back.
 struct Laid {
-  std::vector<int> order;
+  std::vector<int> order; // without outside()
   std::vector<Hop> hops;
+  int port_in = -1, port_out = -1; // indices of ports
 };
 
 struct PackRules {
@@ -47,6 +40,9 @@ struct PackRules {
   double enough = 0.95;      // of the best sum found: the fewest channels that reach it are taken
   double bound = 1e300;      // known from elsewhere: nothing is better
   int64_t steps = 8'000'000; // some 0.1 s
+  // Ports by which channels come in and leave, taken in turn: so each port has its share.
+  std::vector<std::pair<int, int>> ends = {};
+  double attach = 1; // of Pattern::rooted: bytes that pass the port per byte, each way
 };
 
 struct Packing {
@@ -57,10 +53,14 @@ struct Packing {
 };
 
 // Given orders instead of a search: of each hop the way that makes the most loaded link least loaded, one hop after the other,
-// twice.
-Packing lay_orders(Shape shape, const Machine &machine, const Routes &routes, const std::vector<std::vector<int>> &orders);
+// several times. Pattern::ring or chain.
+Packing lay_orders(Pattern pattern, const Machine &machine, const Routes &routes, const std::vector<std::vector<int>> &orders);
 
-// Empty where there are fewer than two places, or some that cannot be reached.
-Packing pack(Shape shape, const Machine &machine, const Routes &routes, const PackRules &rules = {});
+// Empty where there are fewer than two places (outside() included), or some that cannot be reached. A pattern with ports wants
+// `ends`, and routes that have them.
+Packing pack(Pattern pattern, const Machine &machine, const Routes &routes, const PackRules &rules = {});
+
+// Bytes that each link of the machine carries when every channel carries one.
+std::vector<double> loads_of(const Machine &machine, const Routes &routes, const Packing &packing);
 
 } // namespace tutti

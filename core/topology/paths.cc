@@ -77,6 +77,8 @@ void finish(const Machine &m, Path *p) {
   p->gbps = m.link(p->links.front()).gbps;
   for (int l : p->links) p->gbps = std::min(p->gbps, m.link(l).gbps);
   p->gbps /= p->expansion;
+  p->latency_us = 0;
+  for (int l : p->links) p->latency_us += m.latency_us(m.link(l));
 }
 
 } // namespace
@@ -105,7 +107,7 @@ void Paths::from(const Machine &machine, int source, PathRules rules) {
   for (const MachineLink &l : machine.links()) levels.push_back(l.gbps);
   std::sort(levels.begin(), levels.end(), std::greater<>());
   levels.erase(std::unique(levels.begin(), levels.end()), levels.end());
-  at(source, source) = {PathKind::loc, kLocGbps, 1, {}};
+  at(source, source) = {PathKind::loc, kLocGbps};
   size_t found = 1;
   for (int kind = 0; kind <= static_cast<int>(PathKind::sys); kind++) {
     std::vector<bool> reached(nodes_);
@@ -157,7 +159,7 @@ void Paths::add_pxn(const Machine &machine, int gpu, int net) {
     by = peer;
   }
   if (!best) return;
-  Path joined{PathKind::pxn, 0, 1, at(gpu, by).links};
+  Path joined{.kind = PathKind::pxn, .links = at(gpu, by).links};
   joined.links.insert(joined.links.end(), best->links.begin(), best->links.end());
   finish(machine, &joined);
   at(gpu, net) = std::move(joined);

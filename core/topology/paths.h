@@ -15,9 +15,10 @@ std::string_view kind_name(PathKind kind);
 
 struct Path {
   PathKind kind = PathKind::dis;
-  double gbps = 0;        // of the narrowest link
-  double expansion = 1;   // bytes on its links per byte
-  std::vector<int> links; // in order; its size is the number of hops
+  double gbps = 0;             // of the narrowest link
+  double expansion = 1;        // bytes on its links per byte
+  double latency_us = 0;       // sum over its links
+  std::vector<int> links = {}; // in order; its size is the number of hops
 };
 
 struct PathRules {

@@ -2,6 +2,7 @@
 #pragma once
 #include "base/status.h"
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,11 +29,14 @@ struct TopologyInput {
   CpuSet cpus = CpuSet::from_words({});
 };
 
+struct Cluster; // cluster.h
+
 struct Topology {
   uint32_t node_count = 0;
   std::vector<int32_t> node_of_rank; // nodes are numbered by their lowest rank
   std::vector<uint32_t> ranks_on_node, cores_on_node;
-  std::vector<int32_t> ring_order; // each rank once: ranks of a host adjacent, else in rank order
+  std::vector<int32_t> ring_order;        // each rank once: ranks of a host adjacent, else in rank order
+  std::shared_ptr<const Cluster> cluster; // channels that were searched; null: ring_order for all, no trees
   uint32_t max_ppn() const;
   uint32_t min_cores() const;
   bool oversubscribed() const; // some host has more ranks than cores

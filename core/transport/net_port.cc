@@ -1,7 +1,9 @@
 #include "transport/net_port.h"
 #include "log/log.h"
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <sys/epoll.h>
 
 namespace tutti {
 namespace {
@@ -18,37 +20,79 @@ uint64_t message_tag(uint64_t seq) {
 } // namespace
 
 Result<std::unique_ptr<NetPort>> NetPort::create(Transport &transport, Iface<tutti_net_v1> net) {
-  const tutti_net_v1 &t = *net.table;
-  void *state = net.plugin ? net.plugin->state : nullptr;
+  auto port = std::unique_ptr<NetPort>(new NetPort(transport, net));
+  const auto turn = plugin_setup(net.plugin);
   uint32_t count = 0;
-  if (const tutti_status s = t.device_count(state, &count); s < 0) return plugin_error(*net.plugin, s, "listing devices");
+  if (const tutti_status s = net.table->device_count(port->state(), &count); s < 0)
+    return plugin_error(*net.plugin, s, "listing devices");
   if (count == 0) {
-    log::info(log::Subsys::net, "net {}: no usable device", t.name);
+    log::info(log::Subsys::net, "net {}: no usable device", net.table->name);
     return std::unique_ptr<NetPort>();
   }
-  auto port = std::unique_ptr<NetPort>(new NetPort(transport, net));
-  uint32_t chosen = 0;
-  for (uint32_t i = 0; i < count; i++) { // the plugin's order, but a device that reaches other hosts first
+  TUTTI_TRY(port->choose_first(count));
+  return port;
+}
+
+// The plugin's order, but a device that reaches other hosts first.
+Status NetPort::choose_first(uint32_t count) {
+  for (uint32_t i = 0; i < count; i++) {
     tutti_net_dev dev{};
     dev.struct_size = sizeof dev;
-    if (const tutti_status s = t.device_info(state, i, &dev); s < 0)
-      return plugin_error(*net.plugin, s, "asking about a device");
-    const bool better = i > 0 && (port->device_.flags & TUTTI_NET_LOOPBACK) && !(dev.flags & TUTTI_NET_LOOPBACK);
-    if (i > 0 && !better) continue;
-    port->device_ = dev;
-    chosen = i;
+    if (const tutti_status s = net_.table->device_info(state(), i, &dev); s < 0)
+      return plugin_error(*net_.plugin, s, "asking about a device");
+    if (dev.flags & TUTTI_NET_LOOPBACK) continue;
+    first_ = i;
+    break;
   }
-  Bootstrap &b = transport.bootstrap();
+  return {};
+}
+
+Status NetPort::open(const NetRoutes &routes) {
+  routes_ = routes;
+  std::vector<uint32_t> wanted = routes.devices();
+  if (wanted.empty()) wanted.push_back(first_);
+  const auto turn = plugin_setup(net_.plugin);
+  for (const uint32_t number : wanted) TUTTI_TRY(open_device(number));
+  return devices_.size() > 1 ? watch_events() : Status();
+}
+
+Status NetPort::open_device(uint32_t number) {
+  auto device = std::make_unique<NetDevice>();
+  device->number = number;
+  device->info.struct_size = sizeof device->info;
+  if (const tutti_status s = net_.table->device_info(state(), number, &device->info); s < 0)
+    return plugin_error(*net_.plugin, s, fmt::format("asking about device {}", number));
+  Bootstrap &b = transport_.bootstrap();
   tutti_net_ctx_config config{};
   config.struct_size = sizeof config;
-  config.traffic_class = static_cast<int32_t>(transport.config().number("net.traffic_class"));
+  config.traffic_class = static_cast<int32_t>(transport_.config().number("net.traffic_class"));
   config.comm_id = b.comm_id();
   config.rank = b.rank();
   config.nranks = b.nranks();
-  if (const tutti_status s = t.ctx_create(state, chosen, &config, &port->ctx_); s < 0)
-    return plugin_error(*net.plugin, s, fmt::format("opening device {}", port->device_.name));
-  port->open_ = 1;
-  return port;
+  if (const tutti_status s = net_.table->ctx_create(state(), number, &config, &device->ctx); s < 0)
+    return plugin_error(*net_.plugin, s, fmt::format("opening device {}", device->info.name));
+  devices_.push_back(std::move(device));
+  open_++;
+  return {};
+}
+
+// A plugin without descriptors is polled.
+Status NetPort::watch_events() {
+  const tutti_net_v1 &t = *net_.table;
+  if (!TUTTI_HAS(tutti_net_v1, &t, event_fd) || !TUTTI_HAS(tutti_net_v1, &t, arm)) return {};
+  UniqueFd all(::epoll_create1(EPOLL_CLOEXEC));
+  if (!all) return fail_errno(errno, "making a descriptor for the events of several network devices");
+  for (const auto &device : devices_) {
+    int32_t fd = -1;
+    if (t.event_fd(device->ctx, &fd) != TUTTI_OK) return {};
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (::epoll_ctl(all.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+      return fail_errno(errno, fmt::format("watching the events of {}", device->info.name));
+  }
+  events_ = std::move(all);
+  open_++;
+  return {};
 }
 
 NetPort::~NetPort() {
@@ -56,7 +100,7 @@ NetPort::~NetPort() {
 }
 
 void NetPort::close() {
-  if (!ctx_) return;
+  if (devices_.empty()) return;
   const tutti_net_v1 &t = *net_.table;
   for (const auto &link : links_) {
     if (link->ep) t.ep_destroy(link->ep);
@@ -65,12 +109,17 @@ void NetPort::close() {
     link->listener = nullptr;
   }
   tutti_net_completion done[kBatch];
-  while (t.progress(ctx_, done, kBatch) == static_cast<int32_t>(kBatch)) {
-  }
+  for (const auto &device : devices_)
+    while (t.progress(device->ctx, done, kBatch) == static_cast<int32_t>(kBatch)) {
+    }
   for (const auto &link : links_)
     for (NetRequest &r : link->requests)
       if (r.mr) t.mr_release(std::exchange(r.mr, nullptr));
-  t.ctx_destroy(std::exchange(ctx_, nullptr));
+  events_.reset();
+  const auto turn = plugin_setup(net_.plugin);
+  for (const auto &device : devices_) t.ctx_destroy(device->ctx);
+  std::lock_guard lock(mutex_);
+  devices_.clear();
   open_ = 0;
 }
 
@@ -87,14 +136,19 @@ void NetPort::fault(int peer, tutti_status status, std::string_view doing) {
 }
 
 Status NetPort::prepare(RingCold &ring) {
-  if (ring.geometry.slot_bytes > device_.max_message_bytes)
+  const int32_t number = routes_.device(ring.geometry.route, ring.conn, ring.sending);
+  const auto named =
+      std::find_if(devices_.begin(), devices_.end(), [&](const auto &d) { return static_cast<int32_t>(d->number) == number; });
+  NetDevice &device = named == devices_.end() ? *devices_.front() : **named;
+  if (ring.geometry.slot_bytes > device.info.max_message_bytes)
     return fail(Code::invalid_argument, "slots of {} bytes are larger than a message of {} can be ({} bytes)",
-                ring.geometry.slot_bytes, device_.name, device_.max_message_bytes)
+                ring.geometry.slot_bytes, device.info.name, device.info.max_message_bytes)
         .peer(ring.peer)
         .phase("connect");
   auto link = std::make_unique<NetLink>();
   link->ring = &ring;
-  const uint32_t in_flight = std::max(1u, device_.max_inflight);
+  link->device = &device;
+  const uint32_t in_flight = std::max(1u, device.info.max_inflight);
   link->requests.resize(ring.sending ? std::min(ring.geometry.depth, in_flight) : 1);
   for (NetRequest &r : link->requests) r.link = link.get();
   ring.ring.net = link.get();
@@ -118,7 +172,7 @@ void NetPort::start_listen(RingCold &ring) {
   if (link.listener || link.ep) return;
   std::byte address[TUTTI_NET_ADDR_BYTES];
   uint32_t bytes = sizeof address;
-  const tutti_status s = net_.table->listen(ctx_, address, &bytes, &link.listener);
+  const tutti_status s = net_.table->listen(link.device->ctx, address, &bytes, &link.listener);
   if (s < 0) return fault(ring.peer, s, fmt::format("listening for rank {}", ring.peer));
   open_++;
   opening_.push_back(&link);
@@ -148,7 +202,7 @@ bool NetPort::became_ready(NetLink &link) {
   char text[256] = "";
   if (net_.table->ep_describe(link.ep, text, sizeof text) == TUTTI_OK) {
     std::lock_guard lock(mutex_);
-    texts_[link.ring->peer] = text;
+    texts_[{link.ring->peer, link.device->number}] = text;
   }
   return true;
 }
@@ -157,7 +211,8 @@ bool NetPort::connect(RingCold &ring) {
   NetLink &link = *ring.ring.net;
   if (broken_) return false;
   if (!link.ep) {
-    const tutti_status s = net_.table->connect(ctx_, link.address.data(), static_cast<uint32_t>(link.address.size()), &link.ep);
+    const tutti_status s =
+        net_.table->connect(link.device->ctx, link.address.data(), static_cast<uint32_t>(link.address.size()), &link.ep);
     if (s < 0) {
       fault(ring.peer, s, fmt::format("connecting to rank {}", ring.peer));
       return false;
@@ -172,7 +227,7 @@ bool NetPort::connect(RingCold &ring) {
 
 bool NetPort::progress() {
   if (late_ && Clock::now() >= late_until_) transport_.report(*std::exchange(late_, std::nullopt));
-  if (broken_) return false;
+  if (broken_ || devices_.empty()) return false;
   bool moved = false;
   if (asked_.load(std::memory_order_relaxed)) {
     std::vector<RingCold *> rings;
@@ -185,14 +240,16 @@ bool NetPort::progress() {
     moved = true;
   }
   if (!opening_.empty()) moved |= std::erase_if(opening_, [this](NetLink *l) { return became_ready(*l); }) != 0;
-  tutti_net_completion done[kBatch];
-  const int32_t n = net_.table->progress(ctx_, done, kBatch);
-  if (n < 0) {
-    fault(-1, n, fmt::format("driving device {}", device_.name));
-    return false;
+  for (const auto &device : devices_) {
+    tutti_net_completion done[kBatch];
+    const int32_t n = net_.table->progress(device->ctx, done, kBatch);
+    if (n < 0) {
+      fault(-1, n, fmt::format("driving device {}", device->info.name));
+      return false;
+    }
+    for (int32_t i = 0; i < n; i++) complete(done[i]);
+    moved |= n > 0;
   }
-  for (int32_t i = 0; i < n; i++) complete(done[i]);
-  moved |= n > 0;
   if (backlog_.empty()) return moved;
   std::erase_if(backlog_, [&](NetLink *l) {
     while (l->unposted < l->ring->ring.seq && post_send(*l, l->requests[l->unposted % l->requests.size()])) moved = true;
@@ -230,7 +287,7 @@ bool NetPort::stage(NetLink &link, NetRequest &r, uint64_t bytes) {
   }
   if (r.mr) net_.table->mr_release(std::exchange(r.mr, nullptr));
   r.staged.resize(want);
-  if (!(device_.flags & TUTTI_NET_NEEDS_MR)) return true;
+  if (!(link.device->info.flags & TUTTI_NET_NEEDS_MR)) return true;
   tutti_region region{};
   region.struct_size = sizeof region;
   region.kind = TUTTI_MEM_HOST;
@@ -238,7 +295,7 @@ bool NetPort::stage(NetLink &link, NetRequest &r, uint64_t bytes) {
   region.bytes = want;
   region.device = -1;
   region.dmabuf_fd = -1;
-  const tutti_status s = net_.table->mr_register(ctx_, &region, &r.mr);
+  const tutti_status s = net_.table->mr_register(link.device->ctx, &region, &r.mr);
   if (s < 0) fault(link.ring->peer, s, fmt::format("registering {} bytes", want));
   return s >= 0;
 }
@@ -257,10 +314,9 @@ void NetPort::send(Ring &ring, const void *data, uint64_t bytes, uint32_t signat
   NetRequest &r = link.requests[ring.seq % link.requests.size()];
   r.busy = true;
   r.posted = r.complete = false;
-  r.home = home && bytes > kStagedBytes && !(device_.flags & TUTTI_NET_NEEDS_MR);
+  r.home = home && bytes > kStagedBytes && !(link.device->info.flags & TUTTI_NET_NEEDS_MR);
   r.bytes = bytes;
-  const bool needs_memory = !r.home || (device_.flags & TUTTI_NET_NEEDS_MR);
-  if (needs_memory && !stage(link, r, bytes)) return;
+  if (!r.home && !stage(link, r, bytes)) return;
   r.header = {slot_word(ring.seq + 1, signature), bytes};
   r.payload = static_cast<const uint8_t *>(data);
   if (!r.home) {
@@ -270,7 +326,7 @@ void NetPort::send(Ring &ring, const void *data, uint64_t bytes, uint32_t signat
   }
   sends_pending_++;
   const bool first = link.unposted == ring.seq;
-  ring.seq++;
+  ring_advance(ring, bytes, bytes);
   if (first && post_send(link, r)) return;
   if (std::find(backlog_.begin(), backlog_.end(), &link) == backlog_.end()) backlog_.push_back(&link);
 }
@@ -300,7 +356,7 @@ bool NetPort::post_send(NetLink &link, NetRequest &r) {
 
 bool NetPort::post_recv(NetLink &link, uint64_t bytes, void *home) {
   NetRequest &r = link.requests[0];
-  r.home = home && bytes > kStagedBytes && !(device_.flags & TUTTI_NET_NEEDS_MR);
+  r.home = home && bytes > kStagedBytes && !(link.device->info.flags & TUTTI_NET_NEEDS_MR);
   if (!stage(link, r, r.home ? 0 : bytes)) return false;
   r.payload = r.home ? static_cast<uint8_t *>(home) : r.staged.data() + sizeof(NetHeader);
   const uint64_t tag = message_tag(link.ring->ring.seq);
@@ -336,8 +392,10 @@ int NetPort::receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home,
 }
 
 void NetPort::consume(Ring &ring) {
-  ring.net->requests[0].posted = ring.net->requests[0].complete = false;
-  ring.seq++;
+  NetRequest &r = ring.net->requests[0];
+  r.posted = r.complete = false;
+  const uint64_t bytes = r.bytes - sizeof(NetHeader);
+  ring_advance(ring, bytes, bytes);
 }
 
 bool NetPort::arrived(const Ring &ring) const {
@@ -346,17 +404,25 @@ bool NetPort::arrived(const Ring &ring) const {
 
 std::string NetPort::describe(int peer) const {
   std::lock_guard lock(mutex_);
-  const auto it = texts_.find(peer);
-  return fmt::format("net {} {}", net_.table->name, it == texts_.end() ? std::string(device_.name) : it->second);
+  std::string ways;
+  for (auto it = texts_.lower_bound({peer, 0}); it != texts_.end() && it->first.first == peer; ++it)
+    ways += fmt::format("{}{}", ways.empty() ? "" : ", ", it->second);
+  if (ways.empty())
+    for (const auto &device : devices_) ways += fmt::format("{}{}", ways.empty() ? "" : ", ", device->info.name);
+  return fmt::format("net {} {}", net_.table->name, ways);
 }
 
 int NetPort::wait_fd() {
   const tutti_net_v1 &t = *net_.table;
   if (broken_ || !opening_.empty() || !TUTTI_HAS(tutti_net_v1, &t, event_fd) || !TUTTI_HAS(tutti_net_v1, &t, arm)) return -1;
-  int32_t fd = -1;
-  if (t.event_fd(ctx_, &fd) != TUTTI_OK) return -1;
-  const tutti_status s = t.arm(ctx_);
-  return s == TUTTI_AGAIN ? kEventsWaiting : s == TUTTI_OK ? fd : -1;
+  int32_t fd = events_.get();
+  if (devices_.size() == 1 && t.event_fd(devices_.front()->ctx, &fd) != TUTTI_OK) return -1;
+  if (fd < 0) return -1;
+  for (const auto &device : devices_) {
+    const tutti_status s = t.arm(device->ctx);
+    if (s != TUTTI_OK) return s == TUTTI_AGAIN ? kEventsWaiting : -1;
+  }
+  return fd;
 }
 
 } // namespace tutti

@@ -1,10 +1,11 @@
-// tutti/core/transport/net_port.h: slots as messages of a net plugin. One context per engine; all calls are made by its owner,
-// but for those marked [any].
+// tutti/core/transport/net_port.h: slots as messages of a net plugin. A context per engine and device in use; all calls are
+// made by the engine's owner, but for those marked [any].
 //
 // A message is a 16-byte header (word, length) and the payload: together in one staged buffer up to kStagedBytes, as two
 // buffers of one call above, then straight from and to user memory where the plan's liveness allows it. The payload is plain
 // bytes whatever the protocol: a net slot is looked at only after its completion.
 #pragma once
+#include "base/fd.h"
 #include "base/time.h"
 #include "transport/transport.h"
 #include <array>
@@ -19,6 +20,13 @@ struct NetHeader {
 };
 
 class NetLink;
+
+// A device opened for the engine.
+struct NetDevice {
+  uint32_t number = 0; // of the plugin
+  tutti_net_dev info{};
+  tutti_net_ctx *ctx = nullptr;
+};
 
 // One message in flight; the cookie is its address.
 struct NetRequest {
@@ -35,6 +43,7 @@ struct NetRequest {
 class NetLink {
 public:
   RingCold *ring = nullptr;
+  NetDevice *device = nullptr;
   tutti_net_ep *ep = nullptr;
   tutti_net_listener *listener = nullptr;
   bool ready = false;
@@ -45,8 +54,11 @@ public:
 
 class NetPort {
 public:
+  // Null when the net has no device.
   static Result<std::unique_ptr<NetPort>> create(Transport &transport, Iface<tutti_net_v1> net);
   ~NetPort();
+  // Before the first link: contexts of the devices that the routes name, else of the one that was chosen for lack of them.
+  Status open(const NetRoutes &routes);
   void close();
 
   Status prepare(RingCold &ring);  // makes the link's local part; no call to the plugin [binder]
@@ -67,13 +79,17 @@ public:
   uint64_t sends_pending() const { return sends_pending_; } // messages that the device has not finished
 
   std::string describe(int peer) const; // [any]
-  // [any] The context, listeners and endpoints, one each: a plugin does not tell how many it needs for them.
+  // [any] Contexts, listeners and endpoints, one each: a plugin does not tell how many it needs for them.
   uint64_t fds() const { return open_.load(std::memory_order_relaxed); }
   static constexpr int kEventsWaiting = -2;
   int wait_fd(); // armed descriptor to sleep on, -1 = none, kEventsWaiting = do not sleep
 
 private:
   NetPort(Transport &transport, Iface<tutti_net_v1> net) : transport_(transport), net_(net) {}
+  Status choose_first(uint32_t count);
+  Status open_device(uint32_t number);
+  Status watch_events();
+  void *state() const { return net_.plugin ? net_.plugin->state : nullptr; }
   void fault(int peer, tutti_status status, std::string_view doing);
   void start_listen(RingCold &ring);
   bool accept(NetLink &link);
@@ -85,8 +101,10 @@ private:
 
   Transport &transport_;
   Iface<tutti_net_v1> net_;
-  tutti_net_dev device_{};
-  tutti_net_ctx *ctx_ = nullptr;
+  NetRoutes routes_;
+  uint32_t first_ = 0;                              // the device where no route names one
+  std::vector<std::unique_ptr<NetDevice>> devices_; // open ones
+  UniqueFd events_;                                 // of several devices: ready when one of theirs is
   uint64_t sends_pending_ = 0;
   bool broken_ = false;
   std::optional<Error> late_; // a link that the peer closed, reported at late_until_ unless the peer said why before
@@ -95,9 +113,9 @@ private:
   std::vector<std::unique_ptr<NetLink>> links_;
   std::vector<NetLink *> opening_, backlog_; // waiting for accept or ready; with messages that the device has not taken
   std::atomic<bool> asked_{false};
-  mutable std::mutex mutex_; // guards links_ growth, to_listen_ and texts_
+  mutable std::mutex mutex_; // guards growth of links_, the end of devices_, to_listen_ and texts_
   std::vector<RingCold *> to_listen_;
-  std::map<int, std::string> texts_;
+  std::map<std::pair<int, uint32_t>, std::string> texts_; // by peer and device
 };
 
 } // namespace tutti

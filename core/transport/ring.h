@@ -8,6 +8,7 @@
 #include "tutti/plugin/proto.h"
 #include <atomic>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 
 namespace tutti {
@@ -30,6 +31,7 @@ struct Geometry {
   uint32_t word_offset = kWordOffset;         // of the word in the slot
   uint32_t descriptors = 0; // slots may say where to read instead of carrying the payload: 1 mostly, 2 now and then
   uint32_t readers = 0;     // of a ring with several: all other ranks. 0 = one, as in most
+  uint32_t route = 0;       // of a net link: by which devices, see net_route.h
   auto operator<=>(const Geometry &) const = default;
   uint64_t stride() const {
     const uint64_t lines = (uint64_t(slot_bytes) + payload_bytes - 1) / payload_bytes;
@@ -45,7 +47,7 @@ struct Geometry {
   uint64_t bytes() const { return (slots_offset() + stride() * depth + 4095) / 4096 * 4096; }
 };
 
-// One end. The owner of the engine is the only one who touches it.
+// One end. The owner of the engine is the only one who touches it; any thread may look at what is counted.
 struct alignas(64) Ring {
   uint8_t *base = nullptr;         // slot 0
   uint64_t seq = 0;                // messages sent or consumed so far
@@ -55,10 +57,14 @@ struct alignas(64) Ring {
   uint32_t depth = 0;              // 0 while a send ring is not connected, so that the credit check fails
   uint32_t stride = 0;
   uint32_t credit_mask = 0; // reader: writes credit when (seq & credit_mask) == 0
+  uint64_t bytes = 0;       // counted: payloads of those messages
   RingCold *cold = nullptr;
+  // ---- a second line
+  uint64_t rest = 0;      // counted: what they took of slots, or of the network, beside each message's first line
+  uint64_t lent = 0;      // counted: part of `bytes` that stayed in the sender's memory
   NetLink *net = nullptr; // set for net links: then no memory ring
 };
-static_assert(sizeof(Ring) == 64);
+static_assert(offsetof(Ring, rest) == 64);
 
 // The sequence wraps after minutes of small messages, and a line may lie unwritten for longer: the laps are in the signature's
 // half, whose lowest bit stays 1.
@@ -92,13 +98,43 @@ inline bool ring_can_send(Ring &r) {
     return true;
   return ring_credit_slow(r);
 }
-inline void ring_publish(Ring &r, uint8_t *slot, uint32_t signature) {
-  store_release(slot + kWordOffset, slot_word(r.seq + 1, signature));
-  r.seq++;
+inline uint64_t load_relaxed(const uint64_t &counter) {
+  return __atomic_load_n(&counter, __ATOMIC_RELAXED);
 }
-inline void ring_consume(Ring &r) {
-  r.seq++;
-  if ((r.seq & r.credit_mask) == 0) store_release(r.credit_line, r.seq);
+inline void store_relaxed(uint64_t &counter, uint64_t v) {
+  __atomic_store_n(&counter, v, __ATOMIC_RELAXED);
+}
+inline void add_relaxed(uint64_t &counter, uint64_t n) { // of one writer
+  store_relaxed(counter, counter + n);
+}
+// What a message takes beside its first line in a slot with a word.
+inline uint64_t rest_of(uint64_t bytes) {
+  return bytes <= kInlineBytes ? 0 : bytes;
+}
+inline void count_payload(Ring &r, uint64_t bytes, uint64_t rest) {
+  add_relaxed(r.bytes, bytes);
+  if (rest) add_relaxed(r.rest, rest);
+}
+
+// One more message has passed this end. Counting comes last: nobody waits for it.
+inline void ring_advance(Ring &r, uint64_t bytes, uint64_t rest) {
+  store_relaxed(r.seq, r.seq + 1);
+  count_payload(r, bytes, rest);
+}
+inline void ring_publish(Ring &r, uint8_t *slot, uint32_t signature, uint64_t bytes) {
+  const uint64_t next = r.seq + 1;
+  store_release(slot + kWordOffset, slot_word(next, signature));
+  store_relaxed(r.seq, next);
+  count_payload(r, bytes, rest_of(bytes));
+}
+inline void ring_consume(Ring &r, uint64_t bytes, uint64_t rest) {
+  const uint64_t next = r.seq + 1;
+  store_relaxed(r.seq, next);
+  if ((next & r.credit_mask) == 0) store_release(r.credit_line, next);
+  count_payload(r, bytes, rest);
+}
+inline void ring_consume(Ring &r, uint64_t bytes) {
+  ring_consume(r, bytes, rest_of(bytes));
 }
 // 1 the message is there, 0 not yet, -1 a message of another operation is there.
 inline int ring_ready(const Ring &r, uint8_t *slot, uint32_t signature) {

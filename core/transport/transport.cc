@@ -61,6 +61,16 @@ void install(RingCold &cold, uint8_t *memory) {
   r.depth = cold.geometry.depth;
 }
 
+// Bytes that every message takes, whatever its length.
+uint64_t first_line(const RingCold &r) {
+  if (r.link_class == LinkClass::net) return sizeof(NetHeader);
+  return r.geometry.line_bytes > 1 ? r.geometry.line_bytes : kSlotHeader;
+}
+
+void add_name(std::string &list, std::string_view name) {
+  if (("+" + list + "+").find(fmt::format("+{}+", name)) == std::string::npos) list += fmt::format("+{}", name);
+}
+
 std::string name_of(const RingCold &r) {
   const std::string end =
       r.sending && r.geometry.readers ? "to all ranks" : fmt::format("{} rank {}", r.sending ? "to" : "from", r.peer);
@@ -148,6 +158,7 @@ Status Transport::set_peers(std::span<const Bytes> infos) {
     readable_[static_cast<size_t>(r)] = readable.ok();
     if (!readable.ok() && unreadable_.empty()) unreadable_ = readable.error().line();
   }
+  if (net_) TUTTI_TRY(net_->open(routes_));
   shares_memory_ = one_process || one_memory;
   if (!unreadable_.empty()) log::info(log::Subsys::shm, "pull: {}", unreadable_);
   bootstrap_.set_handler(MsgKind::link, [this](Message m) { on_message(std::move(m)); });
@@ -254,31 +265,17 @@ std::string Transport::describe(int peer) const {
   return c == LinkClass::net ? net_->describe(peer) : std::string(class_name(c));
 }
 
-Result<Ring *> Transport::ring(int peer, uint16_t conn, bool sending, const Geometry &geometry) {
+Result<Ring *> Transport::ring(int peer, uint16_t conn, bool sending, const Geometry &geometry, std::string_view protocol) {
   const Key key{peer, conn, sending, geometry};
   {
     std::lock_guard lock(mutex_);
-    if (const auto it = rings_.find(key); it != rings_.end()) return &it->second->ring;
+    if (const auto it = rings_.find(key); it != rings_.end()) {
+      add_name(it->second->protocols, protocol);
+      return &it->second->ring;
+    }
   }
-  auto cold = std::make_unique<RingCold>();
-  cold->transport = this;
-  cold->ring.cold = cold.get();
-  cold->peer = peer;
-  cold->conn = conn;
-  cold->sending = sending;
-  cold->geometry = geometry;
-  cold->link_class = link_class(peer);
-  if (geometry.readers && std::count(classes_.begin(), classes_.end(), LinkClass::local) != bootstrap_.nranks())
-    cold->link_class = LinkClass::shm; // of all readers
-  if (cold->link_class == LinkClass::net) {
-    TUTTI_TRY(net_->prepare(*cold));
-  } else if (cold->owned()) {
-    TUTTI_TRY(make_memory(*cold));
-  } else if (!sending) { // an empty slot to look at, until the sender has given its ring
-    TUTTI_ASSIGN(nothing, Block::create_empty(geometry.stride()));
-    cold->block = std::move(nothing);
-    cold->ring.base = cold->block.data();
-  }
+  TUTTI_ASSIGN(cold, make_ring(peer, conn, sending, geometry));
+  cold->protocols = protocol;
   RingCold *made = cold.get();
   std::vector<int> asked;
   {
@@ -293,6 +290,52 @@ Result<Ring *> Transport::ring(int peer, uint16_t conn, bool sending, const Geom
   }
   for (const int to : asked) TUTTI_TRY(grant(*made, to));
   return &made->ring;
+}
+
+Result<std::unique_ptr<RingCold>> Transport::make_ring(int peer, uint16_t conn, bool sending, const Geometry &geometry) {
+  auto cold = std::make_unique<RingCold>();
+  cold->transport = this;
+  cold->ring.cold = cold.get();
+  cold->peer = peer;
+  cold->conn = conn;
+  cold->sending = sending;
+  cold->geometry = geometry;
+  cold->link_class = link_class(peer);
+  if (geometry.readers && std::count(classes_.begin(), classes_.end(), LinkClass::local) != bootstrap_.nranks())
+    cold->link_class = LinkClass::shm; // of all readers
+  if (cold->link_class == LinkClass::net) {
+    TUTTI_TRY(net_->prepare(*cold));
+    return cold;
+  }
+  if (cold->owned()) {
+    TUTTI_TRY(make_memory(*cold));
+  } else if (!sending) { // an empty slot to look at, until the sender has given its ring
+    TUTTI_ASSIGN(nothing, Block::create_empty(geometry.stride()));
+    cold->block = std::move(nothing);
+    cold->ring.base = cold->block.data();
+  }
+  return cold;
+}
+
+std::vector<LinkTraffic> Transport::traffic() const {
+  std::vector<LinkTraffic> out;
+  std::lock_guard lock(mutex_);
+  for (const auto &[key, cold] : rings_) {
+    LinkTraffic link{key.peer, key.conn, key.sending, key.geometry.readers, cold->link_class, cold->protocols};
+    const auto same_link = [&](const LinkTraffic &l) {
+      return l.peer == link.peer && l.conn == link.conn && l.sending == link.sending;
+    };
+    auto at = out.rbegin(); // the rings of a link stand side by side
+    while (at != out.rend() && same_link(*at) && (at->proto != link.proto || at->readers != link.readers)) ++at;
+    LinkTraffic &to = at != out.rend() && same_link(*at) ? *at : out.emplace_back(std::move(link));
+    const Ring &r = cold->ring;
+    const uint64_t messages = load_relaxed(r.seq), rest = load_relaxed(r.rest), lent = load_relaxed(r.lent);
+    to.messages += messages;
+    to.bytes += load_relaxed(r.bytes);
+    to.wire_bytes += messages * first_line(*cold) + rest - std::min(rest, lent); // a message may be half counted
+    to.lent_bytes += lent;
+  }
+  return out;
 }
 
 std::vector<int> Transport::full_at(const Ring &ring) const {
@@ -338,7 +381,7 @@ bool Transport::peer_went_elsewhere(const Ring &ring) {
   std::lock_guard lock(mutex_);
   bool other =
       std::any_of(wanted_.begin(), wanted_.end(), [&](const Wanted &w) { return w.peer == mine.peer && w.conn == mine.conn; });
-  const auto from = rings_.lower_bound(Key{mine.peer, mine.conn, false, Geometry{0, 0, 0, 0, 0, 0, 0}});
+  const auto from = rings_.lower_bound(Key{mine.peer, mine.conn, false, Geometry{0, 0, 0, 0, 0, 0, 0, 0}});
   for (auto it = from; !other && it != rings_.end(); ++it) {
     const RingCold &c = *it->second;
     if (c.peer != mine.peer || c.conn != mine.conn || c.sending) break;

@@ -10,9 +10,11 @@
 #include "plugin/registry.h"
 #include "transport/link_class.h"
 #include "transport/memory.h"
+#include "transport/net_route.h"
 #include "transport/pull.h"
 #include "transport/regions.h"
 #include "transport/ring.h"
+#include "transport/traffic.h"
 #include <deque>
 #include <functional>
 #include <map>
@@ -35,6 +37,7 @@ struct RingCold {
   uint32_t given = 0; // ring of this rank in memory: how many peers have it (guarded by Transport::mutex_)
   Geometry geometry;
   LinkClass link_class = LinkClass::local;
+  std::string protocols; // that plans use it with (guarded by Transport::mutex_)
   Block block;
   UniqueFd fd; // of the block until all peers have it
   // Rings of peers: 0 new, 1 asked, 2 granted (`offer` may be taken by the engine's owner), 3 connected, as this rank's own
@@ -62,6 +65,8 @@ public:
   ~Transport() override;
 
   Bytes local_info() const;
+  void set_routes(NetRoutes routes) { routes_ = std::move(routes); } // before set_peers(), which opens the devices
+  const NetRoutes &routes() const { return routes_; }
   Status set_peers(std::span<const Bytes> infos);
   LinkClass link_class(int peer) const { return classes_[static_cast<size_t>(peer)]; }
   std::string describe(int peer) const;
@@ -80,8 +85,10 @@ public:
   void ask_region(int peer, uint64_t id);
   Status offer_region(uint64_t id); // to all processes that share memory with this one, before they ask
 
-  // The ring of (peer, conn, direction, geometry), made if need be. To several readers: peer is this rank. [binder]
-  Result<Ring *> ring(int peer, uint16_t conn, bool sending, const Geometry &geometry);
+  // The ring of (peer, conn, direction, geometry), made if need be. To several readers: peer is this rank. Protocols share
+  // rings of one geometry. [binder]
+  Result<Ring *> ring(int peer, uint16_t conn, bool sending, const Geometry &geometry, std::string_view protocol);
+  std::vector<LinkTraffic> traffic() const; // of all links so far, by peer, conn, direction [any thread]
   // True when the peer uses, or asks for, another ring of this receive link while this one is empty: it runs another operation.
   // Of links in memory only: a request may overtake what a network carries.
   bool peer_went_elsewhere(const Ring &ring);
@@ -116,6 +123,7 @@ private:
 
   Transport(Bootstrap &bootstrap, std::shared_ptr<const Config> config, OnError on_error);
   Status probe(int peer, int32_t pid, uint64_t address, uint64_t word);
+  Result<std::unique_ptr<RingCold>> make_ring(int peer, uint16_t conn, bool sending, const Geometry &geometry);
   Status make_memory(RingCold &ring);
   Status give_region(int peer, uint64_t id);
   std::vector<RingCold *> lending() const; // connected, so their memory stays
@@ -137,8 +145,9 @@ private:
   std::string unreadable_;
   uint64_t probe_word_; // what peers read to see whether they can
   std::unique_ptr<NetPort> net_;
+  NetRoutes routes_;
   PeerRegions peer_regions_;
-  mutable std::mutex mutex_;                 // guards rings_, wanted_, given_ and RingCold::given, fd
+  mutable std::mutex mutex_;                 // guards rings_, wanted_, given_ and RingCold::given, fd, protocols
   std::set<std::pair<uint64_t, int>> given_; // this process's regions, and the ranks that were given them
   std::map<Key, std::unique_ptr<RingCold>> rings_;
   std::vector<Wanted> wanted_; // requests for rings of this rank that no bound plan has yet

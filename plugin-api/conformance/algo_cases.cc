@@ -11,7 +11,8 @@ Iface<tutti_algo_v1> iface_of(const Plugin &plugin, const void *table) {
   return {&plugin, static_cast<const tutti_algo_v1 *>(table)};
 }
 
-// Ranks spread over hosts of `per_node` ranks, channels with rotated rings: what a topology search might give.
+// Ranks spread over hosts of `per_node` ranks, channels with rotated rings and, over several hosts, trees along them: what a
+// topology search might give.
 PlanRequest spread(tutti_coll coll, int rank, int n, int root, uint32_t channels, uint32_t flags, int per_node,
                    uint32_t max_lanes) {
   PlanRequest r = PlanRequest::simple(coll, rank, n, root, channels, flags);
@@ -20,6 +21,14 @@ PlanRequest spread(tutti_coll coll, int rank, int n, int root, uint32_t channels
   for (int i = 0; i < n; i++) r.node_of_rank[static_cast<size_t>(i)] = i / per_node;
   for (uint32_t c = 0; c < r.channel.size(); c++)
     for (int i = 0; i < n; i++) r.channel[c].order[static_cast<size_t>(i)] = (i + static_cast<int>(c)) % n;
+  for (uint32_t c = 0; c < r.channel.size() && per_node < n; c++) {
+    auto &[order, children, parent, head, rail] = r.channel[c];
+    const int at = (rank - static_cast<int>(c) % n + n) % n;
+    if (at > 0) parent = order[static_cast<size_t>((at - 1) / 2)];
+    for (int i = 2 * at + 1; i <= 2 * at + 2 && i < n; i++) children.push_back(order[static_cast<size_t>(i)]);
+    head = order[0];
+    rail = static_cast<int>(c);
+  }
   return r;
 }
 

@@ -13,6 +13,10 @@
 //               log2 h + k + 1 rounds; a rank sends up to 1 byte per byte (the root of a host with others 2).
 //   reduce      the same upwards.
 //
+// Where the core has searched trees (tutti_channel), all_reduce and barrier follow them: one for each channel, whose partner
+// stands in the next channel, so that two channels do what two chunks do above. A single channel keeps its two trees, and so do
+// the collectives with a root: it would have to stand above a tree of all.
+//
 // Slices follow one another through the trees. With many slices, all_reduce goes up and down in lanes of their own, so that one
 // slice goes down while later ones still go up. Without, one lane does everything.
 //
@@ -35,6 +39,16 @@ struct Place {
   int parent = -1;
   std::vector<int> children;
 };
+
+// Every rank of a tree has a parent or children.
+bool has_trees(const tutti_algo_request &req) {
+  const tutti_channel &c = channel(req, 0);
+  return c.tree_parent >= 0 || c.tree_nchildren > 0;
+}
+Place given_place(const tutti_algo_request &req, int conn) {
+  const tutti_channel &c = channel(req, static_cast<uint32_t>(conn));
+  return {c.tree_parent, {c.tree_children, c.tree_children + c.tree_nchildren}};
+}
 
 // Builds one tree over all ranks, the same on all of them.
 class TreeBuilder {
@@ -171,9 +185,9 @@ private:
         : req_(req), me_(req.rank), up_(req.coll != TUTTI_COLL_BROADCAST), down_(req.coll != TUTTI_COLL_REDUCE), w_(w) {}
 
     // Eight bytes fill a chunk of one tree only.
-    int trees() const { return req_.coll == TUTTI_COLL_BARRIER ? 1 : kTrees; }
+    int trees() const { return req_.coll == TUTTI_COLL_BARRIER || given() ? 1 : kTrees; }
     int lanes() const {
-      const int wanted = kTrees * (up_ && down_ ? 2 : 1);
+      const int wanted = trees() * (up_ && down_ ? 2 : 1);
       const bool room = req_.max_lanes == 0 || req_.max_lanes >= static_cast<uint32_t>(wanted);
       return (req_.flags & TUTTI_REQ_MANY_SLICES) && room && req_.coll != TUTTI_COLL_BARRIER ? wanted : 1;
     }
@@ -181,6 +195,10 @@ private:
     void write(int ch, int channels) const {
       std::vector<Task> tasks;
       for (int t = 0; t < trees(); t++) {
+        if (given()) { // the only one, so nothing depends on how deep this rank stands
+          tasks.push_back({given_place(req_, ch), t, ch, channels + ch, 0, 0});
+          continue;
+        }
         const TreeBuilder tree(req_, ch, t);
         tasks.push_back(
             {tree.of(me_), t, 2 * t * channels + ch, (2 * t + 1) * channels + ch, tree.depth(me_), tree.height(me_)});
@@ -189,6 +207,11 @@ private:
     }
 
   private:
+    bool given() const {
+      const bool serves = req_.coll == TUTTI_COLL_BARRIER || (req_.coll == TUTTI_COLL_ALL_REDUCE && req_.channels > 1);
+      return serves && has_trees(req_);
+    }
+
     // A lane, and how many links it has so far.
     struct Links {
       explicit Links(Lane l) : lane(l) {}

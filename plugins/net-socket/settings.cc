@@ -40,7 +40,7 @@ const std::array<tutti_option, 20> option_table = {{
      "TUTTI_SOCKET_RETRY_SLEEP,NCCL_SOCKET_RETRY_SLEEP_MSEC", nullptr, 1000000, 60000000000, TUTTI_OPT_DURATION, 0},
     {"connect_timeout", "60s", "a connection that is not ready by then is an error", nullptr, nullptr, 1000000,
      0x7fffffffffffffff, TUTTI_OPT_DURATION, 0},
-    {"handshake_timeout", "5s", "an incoming connection that has not proved by then that it belongs is closed", nullptr,
+    {"handshake_timeout", "30s", "an incoming connection that has not proved by then that it belongs is closed", nullptr,
      nullptr, 1000000, 600000000000, TUTTI_OPT_DURATION, 0},
     // Off: the kernel counts a window that the peer keeps shut like a dead link, and a rank that computes while its peers
     // already send is no error. What keepalive and Context::look_for_dead_links() find is a host that answers nothing.

@@ -9,7 +9,7 @@ using namespace tutti::boot;
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size == 0) return 0;
   const auto bytes = std::as_bytes(std::span(data + 1, size - 1));
-  switch (data[0] % 7) {
+  switch (data[0] % 8) {
   case 0: {
     tuttiUniqueId raw{};
     std::memcpy(raw.internal, bytes.data(), std::min(bytes.size(), sizeof raw.internal));
@@ -31,6 +31,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     break;
   case 5:
     if (auto e = decode_error(bytes); e && e->message.find('\n') != std::string::npos) __builtin_trap();
+    break;
+  case 6:
+    if (auto b = decode_branch(bytes); b && !decode_branch(encode(*b))) __builtin_trap();
     break;
   default:
     (void)parse_host_port(std::string_view(reinterpret_cast<const char *>(bytes.data()), bytes.size()));

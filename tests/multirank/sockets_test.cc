@@ -1,5 +1,7 @@
-// Whole operations over sockets: how often they enter the kernel.
+// Whole operations over sockets: how often they enter the kernel, and with how many bytes.
 #include "operations.h"
+#include "traffic.h"
+#include <algorithm>
 #include <atomic>
 #include <dlfcn.h>
 #include <doctest/doctest.h>
@@ -10,7 +12,8 @@ using namespace support;
 // Counts by standing before the C library. Sanitizers stand there already.
 namespace {
 std::atomic<int> sends{0}, received{0}; // the progress thread may lend a hand
-}
+std::atomic<int64_t> bytes_sent{0};
+} // namespace
 #ifdef TUTTI_SANITIZED
 constexpr bool kCounts = false;
 #else
@@ -29,13 +32,17 @@ bool counted(int fd) {
 extern "C" {
 ssize_t send(int fd, const void *data, size_t n, int flags) {
   static auto *const fn = real<ssize_t(int, const void *, size_t, int)>("send");
-  if (counted(fd)) sends++;
-  return fn(fd, data, n, flags);
+  const bool counts = counted(fd);
+  const ssize_t sent = fn(fd, data, n, flags);
+  if (counts) sends++, bytes_sent += std::max<ssize_t>(sent, 0);
+  return sent;
 }
 ssize_t sendmsg(int fd, const msghdr *msg, int flags) {
   static auto *const fn = real<ssize_t(int, const msghdr *, int)>("sendmsg");
-  if (counted(fd)) sends++;
-  return fn(fd, msg, flags);
+  const bool counts = counted(fd);
+  const ssize_t sent = fn(fd, msg, flags);
+  if (counts) sends++, bytes_sent += std::max<ssize_t>(sent, 0);
+  return sent;
 }
 ssize_t recv(int fd, void *data, size_t n, int flags) {
   static auto *const fn = real<ssize_t(int, void *, size_t, int)>("recv");
@@ -76,4 +83,27 @@ TEST_CASE("an all-reduce of a few bytes over sockets costs a rank one send and a
               EXPECT(r, received <= times);
             },
             sockets) == 0);
+}
+
+// The plugin puts 8 bytes before each buffer (its endpoint.h), and messages of more than 4 KiB are two: header and payload.
+TEST_CASE("the bytes that a rank counts on the wire are those that its sockets take, but for the plugin's own 8 per buffer") {
+  if (!kCounts) return;
+  const auto body = [](Rank &r) {
+    for (const size_t count : {2, 1000, 100'000}) {
+      std::vector<float> x(count), y(count);
+      const auto run = [&] {
+        EXPECT_OK(r, tuttiAllReduce(x.data(), y.data(), count, tuttiFloat32, tuttiSum, r.comm, nullptr));
+        EXPECT_OK(r, tuttiCommSynchronize(r.comm));
+      };
+      for (int i = 0; i < 20; i++) run(); // connects
+      bytes_sent = 0;
+      const Traffic t = traffic_of(r, [&] {
+        for (int i = 0; i < 20; i++) run();
+      });
+      EXPECT(r, t.sent().bytes > 0);
+      const int64_t buffers = t.sent().messages * (t.sent().bytes > 4096 * t.sent().messages ? 2 : 1);
+      EXPECT(r, bytes_sent == t.sent().wire + 8 * buffers);
+    }
+  };
+  CHECK(run_processes(2, body, {.env = {"TUTTI_SHM_DISABLE=1", "TUTTI_PLUGIN_NET_SOCKET_SOCKETS=1"}}) == 0);
 }

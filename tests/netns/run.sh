@@ -28,7 +28,7 @@ run() { # interface rule
     ns=$a
     ((r > 1)) && ns=$b
     TUTTI_SOCKET_IFNAME=$1 TUTTI_RANK=$r TUTTI_NRANKS=4 TUTTI_COMM_ID=10.77.0.1:4477 TUTTI_INIT_TIMEOUT=60s \
-      ip netns exec $ns "$program" --no-intro &
+      ip netns exec $ns "$program" --no-intro --test-case="every operation*" &
     pids+=($!)
   done
   for p in "${pids[@]}"; do wait "$p" || failed=1; done

@@ -1,5 +1,6 @@
 // What the algorithms promise beyond being right: on several hosts, in rounds and bytes, and in bits.
 #include "plans.h"
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <doctest/doctest.h>
@@ -115,6 +116,52 @@ TEST_CASE("every algorithm is right whatever the hosts are") {
 }
 
 // What tuttiAllGatherV and tuttiReduceScatterV build on: a chunk of these two stands for its own block wherever it goes.
+TEST_CASE("searched trees are followed by all_reduce of several channels and by barrier, and are right in any shape") {
+  const auto built = [](tutti_coll coll, int n, uint32_t channels, uint32_t flags) {
+    PlanSet out;
+    for (int r = 0; r < n; r++) {
+      PlanRequest q = request({coll, n, -1, channels, flags, true}, r);
+      for (int i = 0; i < n; i++) q.node_of_rank[static_cast<size_t>(i)] = i / 2;
+      for (size_t c = 0; c < channels; c++) { // heaps of two, three, ... children over the channel's ring
+        const auto &order = q.channel[c].order;
+        const int wide = static_cast<int>(c) + 2,
+                  at = static_cast<int>(std::find(order.begin(), order.end(), r) - order.begin());
+        if (at > 0) q.channel[c].tree_parent = order[static_cast<size_t>((at - 1) / wide)];
+        for (int i = wide * at + 1; i <= wide * at + wide && i < n; i++)
+          q.channel[c].tree_children.push_back(order[static_cast<size_t>(i)]);
+      }
+      auto plan = build_plan(algo("tree"), q);
+      REQUIRE_MESSAGE(plan.ok(), (plan.ok() ? "" : plan.status().error().message));
+      out.push_back(*plan);
+    }
+    return out;
+  };
+  const auto follows = [](const PlanSet &plans) {
+    for (const auto &plan : plans)
+      for (const PlanLane &lane : plan->lanes) {
+        const PlanRequest::Channel &c = plan->request.channel[lane.group];
+        for (const auto *links : {&lane.recv, &lane.send})
+          for (const tutti_link &l : *links)
+            if (l.peer != c.tree_parent &&
+                std::find(c.tree_children.begin(), c.tree_children.end(), l.peer) == c.tree_children.end())
+              return false;
+      }
+    return true;
+  };
+  for (const int n : {2, 3, 4, 7, 16, 17})
+    for (const uint32_t channels : {1u, 2u, 3u})
+      for (const uint32_t flags : {0u, 2u, 4u, 6u}) {
+        const PlanSet plans = built(TUTTI_COLL_ALL_REDUCE, n, channels, flags);
+        CHECK_MESSAGE(wrong(plans, flags & TUTTI_REQ_IN_PLACE) == "", n << " ranks, " << channels << " channels");
+        if (n > 4) CHECK(follows(plans) == (channels > 1));
+        if (flags == 0) {
+          const PlanSet barrier = built(TUTTI_COLL_BARRIER, n, channels, 0);
+          CHECK(wrong(barrier, false) == "");
+          CHECK(follows(barrier));
+        }
+      }
+}
+
 TEST_CASE("all_gather and reduce_scatter are right for blocks of different sizes, some empty, without being asked for that") {
   const std::vector<std::vector<int32_t>> layouts = {{0, 0},       {0, 0, 0},       {0, 0, 0, 0, 0, 0},
                                                      {0, 0, 1, 1}, {0, 1, 2, 3, 4}, {0, 0, 0, 1, 1, 1}};

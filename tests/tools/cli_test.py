@@ -28,7 +28,8 @@ FACTOR = {"all_reduce": lambda n: 2 * (n - 1) / n, "all_gather": lambda n: (n - 
 
 
 def clean_env(**more):
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("TUTTI_", "NCCL_", "OMPI_", "PMIX_", "PMI_", "SLURM_"))}
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("TUTTI_", "NCCL_", "OMPI_", "PMIX_", "PMI_", "SLURM_", "TORCHELASTIC_", "RANK", "WORLD_SIZE", "MASTER_"))}
+    env["TUTTI_CALIBRATE"] = "off"  # a test measures nothing and keeps nothing in the user's cache
     env.update({k: str(v) for k, v in more.items()})
     return env
 
@@ -203,10 +204,24 @@ class Run(Tools):
                            capture_output=True, text=True, timeout=LIMIT)
         self.assertEqual(sorted(r.stdout.splitlines()), ["0:hello", "1:", "2:"])
 
-    def test_inside_another_launcher_it_refuses(self):
-        r = run(TUTTI, "run", "-n", 2, "--", "true", OMPI_COMM_WORLD_RANK=0, OMPI_COMM_WORLD_SIZE=2)
+    def test_inside_another_launcher_it_becomes_the_program(self):
+        inside = dict(OMPI_COMM_WORLD_RANK=0, OMPI_COMM_WORLD_SIZE=2)
+        for words in ([], ["-n", 2]):
+            r = self.good(run(TUTTI, "run", *words, "--", "sh", "-c", "echo $OMPI_COMM_WORLD_RANK $TUTTI_RANK", **inside))
+            self.assertEqual(r.stdout.strip(), "0")
+        r = run(TUTTI, "run", "--timeout", 5, "--", "false", **inside)
+        self.assertEqual(r.returncode, 1)
+        self.assertIn("note: --timeout has no effect inside a job of Open MPI", r.stderr)
+        r = run(TUTTI, "run", "-n", 3, "--", "true", **inside)
         self.assertEqual(r.returncode, 64)
-        self.assertIn("tutti run inside mpirun (Open MPI)", r.stderr)
+        self.assertIn("tutti run -n 3 inside a job of Open MPI (OMPI_COMM_WORLD_RANK=0, OMPI_COMM_WORLD_SIZE=2)", r.stderr)
+        self.assertEqual(run(TUTTI, "run", "--", "/nonexistent", **inside).returncode, 127)
+        r = run(TUTTI, "run", "--", "true", OMPI_COMM_WORLD_RANK=2, OMPI_COMM_WORLD_SIZE=2)
+        self.assertEqual(r.returncode, 2)
+        self.assertIn("contradicts itself", r.stderr)
+
+    def test_a_shell_that_is_a_slurm_step_of_one_task_can_start_ranks(self):
+        self.good(run(TUTTI, "run", "-n", 2, "--", "true", SLURM_STEP_ID=4294967290, SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=1))
 
     def test_bad_arguments(self):
         for words, text in [(["-n", "0", "--", "true"], "not in range"), (["-n", "2"], "no program to run"),
@@ -639,10 +654,27 @@ class Info(Tools):
         self.assertEqual(threads, {"value": "2", "origin": "NCCL_SOCKET_NTHREADS"})
         self.assertEqual(run(TUTTI, "info", "host", "--json").returncode, 64)
 
+    def test_channels_of_a_job_are_told_with_the_reason(self):
+        out = self.good(run(TUTTI, "info", "channels", "--ranks", "2")).stdout
+        self.assertIn("channels of a job of 2 ranks on 1 host like this", out)
+        self.assertIn("two ranks of one host have one order", out)
+        self.assertIn("proposed: 1, as ranks of one host share its memory", out)
+        nodes = os.path.join(os.path.dirname(__file__), "../data/topology/two_nodes.xml")
+        out = self.good(run(TUTTI, "info", "channels", "--ranks", "4", TUTTI_TOPO_FILE=nodes)).stdout
+        self.assertIn("rings: 1 channels x 10 GB/s", out)
+        self.assertRegex(out, r"(?m)^ +0: ring 0 1 2 3$")
+        found = json.loads(self.good(run(TUTTI, "info", "channels", "--ranks", "8", "--json", TUTTI_TOPO_FILE=nodes, TUTTI_MIN_CHANNELS=2)).stdout)
+        self.assertEqual(found["channels"], {"least": 2, "proposed": 2, "most": 64, "most_measured": 64})
+        self.assertEqual(len(found["searched"]["channels"]), 2)
+        r = run(TUTTI, "info", "channels", "--ranks", "2", "--hosts", "3")
+        self.assertEqual(r.returncode, 2)
+        self.assertIn("2 ranks are too few for 3 hosts", r.stderr)
+        self.assertEqual(run(TUTTI, "info", "--ranks", "2").returncode, 64)
+
     def test_nothing_is_wider_than_130_columns(self):
         for words in (["info"], ["info", "plugins"], ["info", "config"], ["perf", "--help"], ["run", "--help"], ["--help"], ["topo", "--help"],
                       ["plan", "--help"], ["plan", "check", "--help"], ["plan", "show", "--help"], ["plan", "simulate", "--help"],
-                      ["plan", "volume", "--help"], ["plan", "volume"], ["plan", "simulate"], ["plan", "check", "--coll", "all", "--ranks", "2..4", "--in-place", "both"]):
+                      ["tune", "--help"], ["explain", "--help"], ["plan", "volume", "--help"], ["plan", "volume"], ["plan", "simulate"], ["plan", "check", "--coll", "all", "--ranks", "2..4", "--in-place", "both"]):
             wide = [line for line in self.good(run(TUTTI, *words)).stdout.splitlines() if len(line) > 130 and "/" not in line]
             self.assertEqual(wide, [], words)
 
@@ -666,7 +698,7 @@ class Info(Tools):
     def test_version_and_help(self):
         self.assertRegex(self.good(run(TUTTI, "version")).stdout, r"^tutti \d+\.\d+\.\d+ \(library \d+\.\d+\.\d+\)\n$")
         out = self.good(run(TUTTI, "--help")).stdout
-        for command in ("run", "perf", "info", "plan", "check-plugin", "version"):
+        for command in ("run", "perf", "tune", "explain", "info", "plan", "check-plugin", "version"):
             self.assertIn(command, out)
             self.good(run(TUTTI, command, "--help"))
         self.assertEqual(run(TUTTI).returncode, 64)
@@ -807,6 +839,120 @@ class Info(Tools):
             self.assertRegex(dot, r"^digraph \w+ \{\n(?:  .*;\n)+\}\n$")
 
 
+class Tune(Tools):
+    DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../data/tuner")
+
+    def tune(self, folder, *words, **env):
+        return run(TUTTI, "tune", *words, cwd=folder, **env)
+
+    def explanation(self, op, size, ranks=3, **env):
+        return json.loads(self.good(run(TUTTI, "explain", op, size, "--ranks", ranks, "--json", **env)).stdout)
+
+    def test_a_table_is_measured_and_then_decides(self):
+        with tempfile.TemporaryDirectory() as folder:
+            r = self.good(self.tune(folder, "all_reduce", "barrier", "--ranks", 3, "-b", 64, "-e", "4K", "-f", 64, "-s", 2))
+            self.assertRegex(r.stdout, r"(?m)^all_reduce 4K +[\d.]+ us  \w+/\w+, \d+ channels?, slots ")
+            path = os.path.join(folder, "tuned.toml")
+            text = read(path)
+            self.assertEqual(os.listdir(folder), ["tuned.toml"])
+            for part in ('written_by = "tutti tune"', "ranks = 3", 'links = "shm"', 'coll = "barrier"', "time_us = ["):
+                self.assertIn(part, text)
+            e = self.explanation("all_reduce", "4K", TUTTI_PLUGIN_TUNER_FILE=path)
+            way = next(w for w in e["ways"] if w.get("chosen"))
+            self.assertRegex(way["note"], re.escape(path) + r":\d+$")
+            self.assertGreater(way["measured_us"], 0)
+            other = self.explanation("all_reduce", "4K", ranks=2, TUTTI_PLUGIN_TUNER_FILE=path)  # the table knows three ranks
+            self.assertFalse([w for w in other["ways"] if "note" in w])
+            self.good(self.tune(folder, "barrier", "--ranks", 2, "-s", 1))  # its own file is written again
+            self.assertIn("ranks = 2", read(path))
+
+    def test_a_file_of_somebody_else_is_not_overwritten(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "mine.toml")
+            with open(path, "w") as f:
+                f.write("# mine\n")
+            r = self.tune(folder, "barrier", "--ranks", 2, "-s", 1, "-o", path)
+            self.assertEqual(r.returncode, 64, r.all)
+            self.assertIn("was not written by tutti tune", r.stderr)
+            self.assertEqual(read(path), "# mine\n")
+            self.good(self.tune(folder, "barrier", "--ranks", 2, "-s", 1, "-o", path, "--force"))
+            self.assertIn("[[rule]]", read(path))
+
+    def test_a_table_is_judged_by_a_fresh_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            r = self.good(self.tune(folder, "all_reduce", "--ranks", 2, "-b", 64, "-e", "4K", "-f", 64, "-s", 2, "--judge", "built-in",
+                                    "--json", "verdict.json"))
+            self.assertRegex(r.stdout, r"# within 10 % of the best: \d of 2 points \([\d.]+ %\) by the table built-in\n")
+            self.assertIn("by the model alone, without a table", r.stdout)
+            verdict = json.loads(read(os.path.join(folder, "verdict.json")))
+            self.assertEqual([p["bytes"] for p in verdict["points"]], [64, 4096])
+            for p in verdict["points"]:
+                self.assertGreater(p["best"]["time_us"], 0)
+                self.assertEqual(p["table"]["within_10_percent"], p["table"]["ratio"] <= 1.1)
+            self.assertEqual(os.listdir(folder), ["verdict.json"])
+
+    def test_an_interrupt_writes_what_is_known(self):
+        with tempfile.TemporaryDirectory() as folder:
+            words = [TUTTI, "tune", "--ranks", "2", "-s", "80"]
+            job = subprocess.Popen(words, env=clean_env(), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   stdin=subprocess.DEVNULL)
+            while not job.stdout.readline().startswith("all_gather"):
+                pass
+            job.send_signal(signal.SIGINT)
+            out, err = job.communicate(timeout=LIMIT)
+            self.assertEqual(job.returncode, 130, out + err)
+            text = read(os.path.join(folder, "tuned.toml"))
+            self.assertIn("interrupted = true", text)
+            self.assertIn('coll = "all_gather"', text)
+
+    def test_bad_arguments_are_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for words, part in ((["bogus"], "no operation that is tuned"), (["-b", "many"], '-b: "many"'), (["-b", "0"], "-b 0"),
+                                (["-b", "4K", "-e", "1K"], "larger than"), (["-f", "1"], "stepfactor"), (["-s", "0"], "seconds"),
+                                (["--judge", "none.toml"], "there is no such file"), (["--json", "x"], "needs --judge"),
+                                (["-o", "no/such/t.toml"], "cannot write"), (["--ranks", "1"], "ranks"), ([], "one rank has nothing to tune")):
+                r = self.tune(folder, *words)
+                self.assertEqual(r.returncode, 64, r.all)
+                self.assertIn(part, r.stderr)
+            self.assertEqual(os.listdir(folder), [])
+        for words in (["bogus", "1K"], ["all_reduce"], ["all_reduce", "many"], ["hypercube", "1K"], ["all_reduce", "1K"]):
+            self.assertEqual(run(TUTTI, "explain", *words).returncode, 64, words)
+
+    def test_explain_shows_the_choice_who_decided_and_what_is_against_the_rest(self):
+        out = self.good(run(TUTTI, "explain", "all_reduce", "64K", "--ranks", 4)).stdout
+        self.assertIn("all_reduce of 65536 bytes with 4 ranks on 1 host", out)
+        self.assertRegex(out, r"(?m)^size class: over 32768 up to 65536 bytes$")
+        self.assertRegex(out, r"(?m)^decided by tuner: .*built-in table:\d+$")
+        self.assertRegex(out, r"(?m)^\* \w+/\w+ +\d+ +\d+ x \d+K? ")
+        self.assertRegex(out, r"(?m)^  bruck: .*alltoall only$")
+        forced = self.good(run(TUTTI, "explain", "all_reduce", "64K", "--ranks", 3, NCCL_ALGO="tree")).stdout
+        self.assertIn('"tree" (NCCL_ALGO)', forced)
+        self.assertRegex(forced, r"(?m)^  ring: excluded by ")
+        self.good(run(TUTTI, "explain", "barrier", 0, "--ranks", 2))
+        self.good(run(TUTTI, "explain", "alltoallv", "64K", "--ranks", 3))
+        self.good(run(TUTTI, "explain", "sendrecv", "64K", "--ranks", 2))
+        r = run(TUTTI, "explain", "all_reduce", "64K", "--ranks", 3, TUTTI_ALGO="all_reduce:pat")
+        self.assertEqual(r.returncode, 2)
+        self.assertIn("pat serves all_gather and reduce_scatter only", r.stderr)
+
+    def test_tables_of_the_field_are_read_and_say_what_they_cannot_give(self):
+        path = os.path.join(self.DATA, "unsupported.csv")
+        r = self.good(run(TUTTI, "explain", "all_gather", "64M", "--ranks", 3, NCCL_TUNER_CONFIG_FILE=path))
+        self.assertEqual(len(re.findall(r"unsupported.csv:\d+: algorithm .* the row is skipped", r.stderr)), 5)
+        self.assertIn("unsupported.csv:7", run(TUTTI, "explain", "all_gather", "128M", "--ranks", 3, TUTTI_PLUGIN_TUNER_FILE=path).stdout)
+
+    def test_a_bad_table_is_an_error_with_line_and_column(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "t.toml")
+            with open(path, "w") as f:
+                f.write('[[rule]]\nways = ["ring"]\nslots = 4\n')
+            r = run(TUTTI, "explain", "all_reduce", "1K", "--ranks", 2, TUTTI_PLUGIN_TUNER_FILE=path)
+            self.assertEqual(r.returncode, 2, r.all)
+            self.assertIn(f'{path}:3:1: unknown key "slots" in a rule; did you mean "slot"?', r.stderr)
+            r = run(TUTTI, "explain", "all_reduce", "1K", "--ranks", 2, TUTTI_PLUGIN_TUNER_FILE=os.path.join(folder, "none"))
+            self.assertIn("cannot be read", r.stderr)
+
+
 @unittest.skipUnless(shutil.which("mpirun"), "no mpirun")
 class Mpirun(Tools):
     MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np"]
@@ -817,13 +963,85 @@ class Mpirun(Tools):
         self.assertEqual(r.stdout.count("# Collective test starting"), 1)
         self.assertEqual(len(re.findall(r"# +Rank ", r.stdout)), 4)
 
-    def test_run_refuses(self):
+    def test_run_becomes_the_program(self):
+        hello = os.path.join(BIN, "examples", "hello_all_reduce_c")
+        r = self.good(run(*self.MPIRUN, 2, TUTTI, "run", "--", hello))
+        self.assertEqual(sorted(r.stdout.splitlines()), ["rank 0 of 2: 3", "rank 1 of 2: 3"])
+
+    def test_tune_and_explain_use_mpiruns_ranks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "t.toml")
+            r = self.good(run(*self.MPIRUN, 2, TUTTI, "tune", "all_reduce", "-b", "1K", "-e", "1K", "-s", 1, "-o", path))
+            self.assertEqual(r.stdout.count("all_reduce 1K"), 1)
+            out = self.good(run(*self.MPIRUN, 2, "-x", f"TUTTI_PLUGIN_TUNER_FILE={path}", TUTTI, "explain", "all_reduce", "1K")).stdout
+            self.assertIn(f"{path}:", out)
+
+    def test_run_refuses_another_number(self):
         r = run(*self.MPIRUN, 1, TUTTI, "run", "-n", 2, "--", "true")
         self.assertNotEqual(r.returncode, 0)
-        self.assertIn("tutti run inside", r.all)
+        self.assertIn("tutti run -n 2 inside a job of Open MPI", r.all)
 
     def test_the_training_example(self):
         self.same_curve(self.curve(), self.curve(*self.MPIRUN, 2))
+
+
+@unittest.skipUnless(shutil.which("mpiexec.hydra"), "no mpiexec of MPICH")
+class Mpiexec(Tools):
+    MPIEXEC = ["mpiexec.hydra", "-n"]
+
+    def test_perf_uses_mpiexecs_ranks(self):
+        r = run(*self.MPIEXEC, 4, TUTTI, "perf", "all_reduce", "-b", 8, "-e", "256K", "-f", 8, "-n", 3)
+        self.table("all_reduce", r, ranks=4)
+        self.assertEqual(len(re.findall(r"# +Rank ", r.stdout)), 4)
+
+    def test_a_program_and_run_find_each_other_over_pmi(self):
+        hello = os.path.join(BIN, "examples", "hello_all_reduce_c")
+        for words in ([hello], [TUTTI, "run", "--", hello]):
+            r = self.good(run(*self.MPIEXEC, 3, *words))
+            self.assertEqual(sorted(r.stdout.splitlines()), [f"rank {i} of 3: 6" for i in range(3)])
+
+    def test_the_log_says_who_started_it(self):
+        r = self.good(run(*self.MPIEXEC, 2, TUTTI, "perf", "barrier", "-n", 1, TUTTI_DEBUG="info", TUTTI_DEBUG_SUBSYS="BOOTSTRAP"))
+        self.assertIn("started by PMI (PMI_RANK=1, PMI_SIZE=2, MPI_LOCALRANKID=1, MPI_LOCALNRANKS=2): rank 1 of 2, 1 of 2 on this host; "
+                      "the root is in rank 0", r.all)
+
+
+# The environment that these set, faithfully, without them.
+class Environments(Tools):
+    def together(self, environments, *words):
+        """Runs the words once in each environment, at the same time; what they wrote."""
+        ps = [subprocess.Popen([TUTTI, *map(str, words)], env=clean_env(**e), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+              for e in environments]
+        out = [p.communicate(timeout=LIMIT)[0] for p in ps]
+        self.assertEqual([p.returncode for p in ps], [0] * len(ps), out)
+        return out
+
+    def slurm(self, n, **more):
+        return [dict(SLURM_JOB_ID=os.getpid(), SLURM_STEP_ID=0, SLURM_PROCID=r, SLURM_STEP_NUM_TASKS=n, SLURM_NTASKS=n, SLURM_LOCALID=r,
+                     SLURM_NODEID=0, SLURM_STEP_TASKS_PER_NODE=n, SLURM_STEP_NODELIST="n1", **more) for r in range(n)]
+
+    def torchrun(self, n, **more):
+        return [dict(dict(RANK=r, WORLD_SIZE=n, LOCAL_RANK=r, LOCAL_WORLD_SIZE=n, MASTER_ADDR="localhost", MASTER_PORT=29500,
+                          TORCHELASTIC_RUN_ID=os.getpid()), **more) for r in range(n)]
+
+    def test_perf_runs_under_srun_and_torchrun(self):
+        for name, environments in (("srun", self.slurm(3)), ("torchrun", self.torchrun(3)),
+                                   ("torchrun on several hosts", self.torchrun(3, LOCAL_WORLD_SIZE=1, LOCAL_RANK=0))):
+            with self.subTest(name):
+                out = self.together(environments, "perf", "all_reduce", "-b", 8, "-e", "4K", "-f", 8, "-n", 2)
+                self.assertEqual(len(re.findall(r"# +Rank ", out[0])), 3, out[0])
+                self.assertIn("# Out of bounds values : 0 OK", out[0])
+
+    def test_run_becomes_the_program(self):
+        hello = os.path.join(BIN, "examples", "hello_all_reduce_c")
+        self.assertEqual(sorted(self.together(self.slurm(2), "run", "-n", 2, "--", hello)), ["rank 0 of 2: 3\n", "rank 1 of 2: 3\n"])
+
+    def test_info_says_who_started_it(self):
+        r = self.good(run(TUTTI, "info", **dict(self.slurm(4)[1], SLURM_STEP_NODELIST="n[1-4]", SLURM_STEP_TASKS_PER_NODE="1(x4)",
+                                                SLURM_LOCALID=0)))
+        self.assertIn("srun        rank 1 of 4, on this host 0 of 1 (SLURM_PROCID=1,", r.stdout)
+        self.assertIn("the root is in rank 0 on n1 (SLURM_STEP_NODELIST=n[1-4])", r.stdout)
+        self.assertIn("none: tutti run", self.good(run(TUTTI, "info")).stdout)
 
 
 class Train(Tools):
@@ -849,6 +1067,7 @@ class Train(Tools):
 
 if __name__ == "__main__":
     names = sys.argv[2:]
-    if names == ["Mpirun"] and not shutil.which("mpirun") or names == ["Surroundings"] and not way_to_mount():
+    absent = {"Mpirun": not shutil.which("mpirun"), "Mpiexec": not shutil.which("mpiexec.hydra"), "Surroundings": not way_to_mount()}
+    if len(names) == 1 and absent.get(names[0]):
         sys.exit(77)
     unittest.main(argv=[sys.argv[0], *names], verbosity=2)

@@ -82,7 +82,7 @@ CostConstants measure_machine(const CpuSet &cpus, bool *whole) {
 
 CostConstants machine_costs(const Config &config, const CpuSet &cpus) {
   const std::string &mode = config.text("tuner.calibrate");
-  if (mode == "off" || determinism_of(config) != Determinism::off) return {};
+  if (mode == "off" || determinism_of(strictest_determinism(config)) != Determinism::off) return {};
   bool whole = true;
   if (mode == "always") return measured(cpus, "tuner.calibrate = always", &whole);
   static std::mutex mutex; // guards known; one communicator of the process measures, the others use it

@@ -1,5 +1,7 @@
 #include "comm/select/determinism.h"
 #include "base/types.h"
+#include "comm/select/table.h"
+#include "topology/cluster.h"
 
 namespace tutti {
 namespace {
@@ -47,14 +49,48 @@ Outcome order_of(const Iface<tutti_algo_v1> &algo, tutti_coll coll, const Varian
 
 } // namespace
 
-Determinism determinism_of(const Config &config) {
-  return static_cast<Determinism>(config.number("coll.deterministic"));
+Determinism determinism_of(const Setting &setting) {
+  return static_cast<Determinism>(setting.number);
 }
 
-std::string describe_determinism(const Config &config) {
-  const Setting &s = config.setting("coll.deterministic");
+const Setting &strictest_determinism(const Config &config) {
+  const Setting *out = &config.setting("coll.deterministic");
+  for (uint32_t row = 0; row < kRows; row++)
+    for (uint32_t b = 0; b < kBuckets; b++)
+      if (const Setting &s = config.setting_for("coll.deterministic", coll_of_row(row), bytes_of(row, b));
+          s.number > out->number)
+        out = &s;
+  return *out;
+}
+
+std::string describe_determinism(const Setting &s) {
   return fmt::format("deterministic = \"{}\" ({})", s.text, s.origin);
 }
+
+namespace {
+
+// More channels than were searched follow the same ways again. Trees are for several hosts: on one, algorithms lay their own
+// over the ranks, with fewer rounds than a chain of places has.
+PlanRequest::Channel channel_of(const Topology &topology, int rank, uint32_t number) {
+  PlanRequest::Channel out;
+  if (!topology.cluster) {
+    out.order = topology.ring_order;
+    return out;
+  }
+  const auto me = static_cast<size_t>(rank);
+  const ClusterChannel &from = topology.cluster->channels[number % topology.cluster->channels.size()];
+  const ClusterChannel::Use &use = from.hosts[static_cast<size_t>(topology.node_of_rank[me])];
+  out.order = from.ring;
+  if (topology.node_count > 1) {
+    out.tree_parent = from.parent[me];
+    out.tree_children = from.children[me];
+  }
+  out.head = use.head;
+  out.rail = use.rail;
+  return out;
+}
+
+} // namespace
 
 PlanRequest make_request(const Topology &topology, tutti_coll coll, int rank, int root, uint32_t channels, uint32_t flags) {
   PlanRequest r;
@@ -65,9 +101,7 @@ PlanRequest make_request(const Topology &topology, tutti_coll coll, int rank, in
   r.channels = channels;
   r.flags = flags;
   r.node_of_rank = topology.node_of_rank;
-  PlanRequest::Channel channel;
-  channel.order = topology.ring_order;
-  r.channel.assign(channels, channel);
+  for (uint32_t c = 0; c < channels; c++) r.channel.push_back(channel_of(topology, rank, c));
   return r;
 }
 

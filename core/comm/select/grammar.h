@@ -14,13 +14,15 @@ namespace tutti {
 
 class NameFilter {
 public:
-  // what: "algorithm" or "protocol", for messages; known: the names there are. Names match in any case.
+  // what: "algorithm" or "protocol", for messages; known: the names there are. Names match in any case; NCCL's for what is not
+  // here may be excluded, and are errors otherwise.
   static Result<NameFilter> parse(std::string_view text, std::string_view origin, std::string_view what,
                                   std::span<const std::string> known);
 
   bool allows(tutti_coll coll, std::string_view name) const;
-  bool forced(tutti_coll coll) const;                            // only listed names are allowed
-  bool named(tutti_coll coll) const { return rules_[coll].own; } // a part names this collective
+  bool forced(tutti_coll coll) const;                                           // only listed names are allowed
+  bool speaks_of(tutti_coll coll) const { return !rules_[coll].names.empty(); } // anything is said about it
+  bool named(tutti_coll coll) const { return rules_[coll].own; }                // a part names this collective
   // `"ring,tree" (TUTTI_ALGO)`: what governs coll, for messages.
   std::string describe(tutti_coll coll) const;
 

@@ -65,14 +65,14 @@ bool send(Ring &r, const void *from, uint64_t bytes, tutti_copy_fn copy, Clock::
   if (!await([&] { return can_send(r); }, start)) return false;
   uint8_t *slot = slot_at(r);
   copy(slot + payload_offset(bytes), from, bytes);
-  ring_publish(r, slot, 1);
+  ring_publish(r, slot, 1, bytes);
   return true;
 }
 bool receive(Ring &r, void *to, uint64_t bytes, tutti_copy_fn copy, Clock::time_point start) {
   uint8_t *slot = slot_at(r);
   if (!await([&] { return ring_ready(r, slot, 1) == 1; }, start)) return false;
   copy(to, slot + payload_offset(bytes), bytes);
-  ring_consume(r);
+  ring_consume(r, bytes);
   return true;
 }
 

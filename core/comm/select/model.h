@@ -1,5 +1,5 @@
 // tutti/core/comm/select/model.h: predicts how long a way to run a collective takes, and proposes channels, slots and depth for
-// it. docs/tuning.md has the formulas.
+// it. docs/cost-model.md has the formulas.
 #pragma once
 #include "comm/select/plan_cost.h"
 #include "tutti/plugin/proto.h"

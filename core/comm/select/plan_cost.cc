@@ -254,7 +254,9 @@ std::string key_of(const PlanSource &s) {
   append<uint64_t>(out, head);
   append<int32_t>(out, s.topology->node_of_rank);
   append<uint32_t>(out, s.topology->cores_on_node);
-  append<int32_t>(out, s.topology->ring_order);
+  const PlanRequest first = request_of(s, 0);
+  append<int32_t>(out, first.channel[0].order);
+  append<int32_t>(out, first.channel[0].tree_children); // one rank's part tells trees apart
   append<int32_t>(out, s.process_of_rank);
   return out;
 }

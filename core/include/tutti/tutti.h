@@ -142,10 +142,15 @@ TUTTI_API tuttiResult_t tuttiGetUniqueId(tuttiUniqueId *id);
 TUTTI_API tuttiResult_t tuttiCommInitRank(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank);
 TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t *comm, int nranks, tuttiUniqueId id, int rank,
                                                 const tuttiConfig_t *config);
+/* The same through nids roots, the ids of nids calls of tuttiGetUniqueId (best in different processes), the same in the same
+ * order on all ranks, nids <= nranks: each root serves a contiguous, equal share of the ranks. For jobs of thousands of ranks.
+ */
+TUTTI_API tuttiResult_t tuttiCommInitRankScalable(tuttiComm_t *comm, int nranks, int rank, int nids, const tuttiUniqueId *ids,
+                                                  const tuttiConfig_t *config);
 /* All ranks in this process: comms[0 .. nranks-1]; each is then used from a thread of its own, or in groups. */
 TUTTI_API tuttiResult_t tuttiCommInitAll(tuttiComm_t *comms, int nranks, const int *devices);
-/* Rank, size and rendezvous from the environment of `tutti run`, of mpirun, or TUTTI_RANK, TUTTI_NRANKS and TUTTI_COMM_ID
- * (host:port, [v6]:port, or file:PATH). config may be NULL. */
+/* Rank, size and rendezvous from the environment of `tutti run`, mpirun, mpiexec, srun or torchrun, or TUTTI_RANK, TUTTI_NRANKS
+ * and TUTTI_COMM_ID (host:port, [v6]:port, or file:PATH); see docs/launching.md. config may be NULL. */
 TUTTI_API tuttiResult_t tuttiCommInitFromEnv(tuttiComm_t *comm, const tuttiConfig_t *config);
 #define TUTTI_SPLIT_NOCOLOR (-1)
 /* Ranks with the same color form a new communicator, ordered by key, then by old rank. NOCOLOR: *newcomm = NULL. Collective;
@@ -172,6 +177,40 @@ TUTTI_API tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int *rank);
  * progress together; initialisations of a group run concurrently. Groups nest. */
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
+
+/* ---- choices for some calls ----------------------------------------------------------------------------------------- */
+/* How the operations that this thread calls until the matching End are run. Initialise with TUTTI_CALL_CONFIG_INITIALIZER;
+ * fields are only ever appended. What is left undefined comes from the configuration around it, else from what holds for the
+ * communicator; what is set here wins over options of every scope. All ranks give the same, but for the tag: ranks that run an
+ * operation differently get the error of ranks that disagree. Of sends and receives, which each rank groups in its own way,
+ * it takes the tag alone. */
+typedef struct tuttiCallConfig_t {
+  size_t size; /* head: not for users */
+  unsigned magic;
+  unsigned version;
+  const char *algo;  /* grammar of option coll.algo: "ring", "ring,tree", "^direct", "all_reduce:ring;broadcast:tree" */
+  const char *proto; /* grammar of option coll.proto */
+  int minCTAs;       /* channels: what was chosen for the size is brought between them */
+  int maxCTAs;
+  uint64_t slotBytes;   /* payload of one slot of a link; 0 = undefined. What memory.cap does not allow is made smaller */
+  int depth;            /* slots of a link; 0 = undefined */
+  int preferred;        /* what cannot be had is 0: an error of the operation that says why; 1: one log line, and the best other
+                           way runs. Undefined: as option coll.choice */
+  const char *tag;      /* of the user, up to 63 bytes: in log lines, error texts and explanations */
+  uint64_t bufferBytes; /* most bytes of a link's slots together; 0 = undefined */
+} tuttiCallConfig_t;
+
+#define TUTTI_CALL_CONFIG_MAGIC 0x74757463u
+#define TUTTI_CALL_CONFIG_INITIALIZER                                                                                          \
+  {                                                                                                                            \
+    sizeof(tuttiCallConfig_t), TUTTI_CALL_CONFIG_MAGIC, TUTTI_VERSION_CODE, NULL, NULL, TUTTI_CONFIG_UNDEF_INT,                \
+        TUTTI_CONFIG_UNDEF_INT, 0, 0, TUTTI_CONFIG_UNDEF_INT, NULL, 0                                                          \
+  }
+
+/* The configuration is copied. Nests: fields of the inner one win. After an error nothing has begun and nothing is to be ended.
+ * Calls inside a group keep what held when they were called. */
+TUTTI_API tuttiResult_t tuttiCallConfigBegin(const tuttiCallConfig_t *config);
+TUTTI_API tuttiResult_t tuttiCallConfigEnd(void);
 
 /* ---- operations: counts are elements; sendbuff == recvbuff style in-place forms as noted --------------------------- */
 TUTTI_API tuttiResult_t tuttiAllReduce(const void *sendbuff, void *recvbuff, size_t count, tuttiDataType_t type,
@@ -265,9 +304,15 @@ TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);
 
 /* ---- introspection ------------------------------------------------------------------------------------------------ */
 /* How an operation of this size would run on comm, as JSON: algorithm, protocol, channels, slot, depth, transports, and why.
- * Writes at most cap bytes with the NUL. coll is the perf tests' name ("all_reduce"). */
+ * Honours what tuttiCallConfigBegin set for this thread. Writes at most cap bytes with the NUL. coll is the perf tests' name
+ * ("all_reduce"). */
 TUTTI_API tuttiResult_t tuttiCommExplain(tuttiComm_t comm, const char *coll, size_t count, tuttiDataType_t type, char *text,
                                          size_t cap);
+/* What this rank has sent and received over each link of comm so far, as JSON: docs/communication-map.md. All of the operations
+ * that have completed is in it, after a failure too; a rank on its own has no links. Writes at most cap bytes with the NUL.
+ * *needed, unless needed is NULL, becomes how many there are, also when cap is too small; text NULL and cap 0 only ask for it.
+ * TUTTI_COMM_MAP_FILE has the same written to a file when comm ends. */
+TUTTI_API tuttiResult_t tuttiCommTraffic(tuttiComm_t comm, char *text, size_t cap, size_t *needed);
 /* Bytes of library memory and file descriptors that comm holds now. */
 TUTTI_API tuttiResult_t tuttiCommMemory(tuttiComm_t comm, uint64_t *bytes, uint64_t *fds);
 

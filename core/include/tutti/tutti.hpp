@@ -205,6 +205,28 @@ private:
   bool open_ = true;
 };
 
+// What holds for the operations that this thread calls while it lives. Lives last in, first out; not moved between threads.
+class CallConfig {
+public:
+  static tuttiCallConfig_t default_config() {
+    tuttiCallConfig_t c = TUTTI_CALL_CONFIG_INITIALIZER;
+    return c;
+  }
+  explicit CallConfig(const tuttiCallConfig_t &config) { check(tuttiCallConfigBegin(&config)); }
+  // Only a tag, for logs and error texts.
+  explicit CallConfig(const std::string &tag) : CallConfig(tagged(tag)) {}
+  CallConfig(const CallConfig &) = delete;
+  CallConfig &operator=(const CallConfig &) = delete;
+  ~CallConfig() { tuttiCallConfigEnd(); }
+
+private:
+  static tuttiCallConfig_t tagged(const std::string &tag) {
+    tuttiCallConfig_t c = default_config();
+    c.tag = tag.c_str();
+    return c;
+  }
+};
+
 // One rank's communicator.
 class Comm {
 public:
@@ -223,6 +245,10 @@ public:
   Comm(int nranks, const tuttiUniqueId &id, int rank) { check(tuttiCommInitRank(&comm_, nranks, id, rank)); }
   Comm(int nranks, const tuttiUniqueId &id, int rank, const tuttiConfig_t &config) {
     check(tuttiCommInitRankConfig(&comm_, nranks, id, rank, &config));
+  }
+  // Through several roots: see tuttiCommInitRankScalable.
+  Comm(int nranks, const std::vector<tuttiUniqueId> &ids, int rank, const tuttiConfig_t *config = nullptr) {
+    check(tuttiCommInitRankScalable(&comm_, nranks, rank, static_cast<int>(ids.size()), ids.data(), config));
   }
   static Comm from_env(const tuttiConfig_t *config = nullptr) {
     tuttiComm_t c = nullptr;

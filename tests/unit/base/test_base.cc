@@ -1,10 +1,15 @@
 #include "base/fd.h"
+#include "base/file.h"
 #include "base/status.h"
 #include "base/time.h"
 #include "base/types.h"
 #include <cerrno>
+#include <csignal>
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <sys/resource.h>
 
 using namespace tutti;
 
@@ -100,4 +105,34 @@ TEST_CASE("blocks of a collective follow the table of the plugin header") {
   CHECK_FALSE(coll_reduces(TUTTI_COLL_ALL_GATHER));
   CHECK(coll_has_root(TUTTI_COLL_SCATTER));
   CHECK_FALSE(coll_has_root(TUTTI_COLL_BARRIER));
+}
+
+TEST_CASE("a file is replaced whole, or stays what it was, and nothing is left beside it") {
+  namespace fs = std::filesystem;
+  char name[] = "/tmp/tutti_file_XXXXXX";
+  const fs::path folder = ::mkdtemp(name);
+  const std::string path = folder / "x.json";
+  const auto text = [&] {
+    std::ifstream in(path);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  REQUIRE(replace_file(path, "one").ok());
+  REQUIRE(replace_file(path, std::string(100'000, 'x')).ok());
+  CHECK(text().size() == 100'000);
+  CHECK_FALSE(replace_file(folder / "none" / "x", "y").ok());
+  CHECK(replace_file(folder, "y").error().message.find("cannot write " + folder.string()) == 0);
+  rlimit before{}, tight{}; // as a full disk: a write that ends in the middle
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  tight = {10, before.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ::setrlimit(RLIMIT_FSIZE, &tight);
+  const Status full = replace_file(path, std::string(1000, 'y'));
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  CHECK(full.error().sys_errno == EFBIG);
+  CHECK(text() == std::string(100'000, 'x'));
+  CHECK(std::distance(fs::directory_iterator(folder), fs::directory_iterator()) == 1);
+  CHECK(replace_file("/dev/full", "z").error().sys_errno == ENOSPC); // no regular file: written as it is
+  CHECK(replace_file("/dev/null", "z").ok());
+  fs::remove_all(folder);
 }

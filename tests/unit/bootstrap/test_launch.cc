@@ -248,11 +248,13 @@ TEST_CASE("with a rule for interfaces nothing listens at other addresses") {
 }
 
 TEST_CASE("of several launchers in one environment the innermost counts") {
-  const Environment srun = {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "0"}},
+  const Environment srun = {{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "0"}},
                     pmix = {{"PMIX_NAMESPACE", "x"}, {"PMIX_RANK", "1"}}, // no server: asking it is an error
       mpirun = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}, ranks = {{"RANK", "5"}, {"WORLD_SIZE", "8"}},
                     local = {{"LOCAL_RANK", "1"}}, elastic = {{"TORCHELASTIC_RUN_ID", "r"}},
-                    same_size = {{"RANK", "1"}, {"WORLD_SIZE", "2"}}, own = {{"TUTTI_RANK", "3"}, {"TUTTI_NRANKS", "4"}};
+                    same_size = {{"RANK", "1"}, {"WORLD_SIZE", "2"}},
+                    pmi = {{"PMI_FD", "99"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}},
+                    own = {{"TUTTI_RANK", "3"}, {"TUTTI_NRANKS", "4"}};
   const std::tuple<const char *, std::vector<Environment>, const char *> table[] = {
       {"torchrun", {ranks, local, elastic}, "torchrun 5 of 8"},
       {"torchrun under srun", {srun, ranks, local, elastic}, "torchrun 5 of 8"},
@@ -260,12 +262,16 @@ TEST_CASE("of several launchers in one environment the innermost counts") {
       {"torchrun under srun --mpi=pmix", {srun, pmix, ranks, local, elastic}, "torchrun 5 of 8"},
       {"torchrun under mpirun", {mpirun, pmix, ranks, local, elastic}, "torchrun 5 of 8"},
       {"one worker per agent", {srun, pmix, same_size, local, elastic}, "torchrun 1 of 2"},
-      {"ranks without a local one", {ranks}, "torchrun 5 of 8"},
+      {"ranks without a local one", {ranks}, "RANK and WORLD_SIZE 5 of 8"},
+      {"torchrun under mpiexec", {pmi, ranks, local}, "torchrun 5 of 8"},
+      {"mpiexec, and a script that sets RANK", {pmi, same_size, local}, "PMI 1 of 2"},
+      {"mpiexec in a step of srun", {pmi, srun}, "PMI 1 of 2"},
+      {"mpirun in a step of srun", {mpirun, srun}, "Open MPI 1 of 2"},
       {"srun", {srun}, "srun 1 of 2"},
       {"srun, and a script that sets RANK", {srun, same_size, local}, "srun 1 of 2"},
       {"srun, and RANK without more", {srun, ranks}, "srun 1 of 2"},
       {"mpirun without a server", {mpirun}, "Open MPI 1 of 2"},
-      {"our own names", {own, srun, ranks, local, elastic}, "TUTTI_COMM_ID 3 of 4"},
+      {"our own names", {own, srun, ranks, local, elastic}, "TUTTI_RANK 3 of 4"},
   };
   for (const auto &row : table) {
     auto child = spawn([&](const Say &say) {

@@ -78,7 +78,8 @@ UniqueFd proven(const tuttiUniqueId &id) {
 } // namespace
 
 TEST_CASE("who proves itself and never checks in is closed after a while, and with the root at once") {
-  const auto lasting = create_job_id(*config()), brief = create_job_id(*config());
+  const auto c = config({{"TUTTI_SOCKET_HANDSHAKE_TIMEOUT", "5s"}});
+  const auto lasting = create_job_id(*c), brief = create_job_id(*c);
   REQUIRE(lasting.ok());
   REQUIRE(brief.ok());
   const UniqueFd silent = proven(lasting.value()), other = proven(brief.value());
@@ -118,7 +119,7 @@ TEST_CASE("ranks of another job are refused, and the log says so in exactly one 
 }
 
 TEST_CASE("garbage, scans, half-open connections and wrong keys are refused while a job joins and works") {
-  auto c = config();
+  auto c = config({{"TUTTI_SOCKET_HANDSHAKE_TIMEOUT", "3s"}});
   auto id = Bootstrap::create_id(*c);
   REQUIRE(id.ok());
   std::vector<UniqueFd> strangers;

@@ -99,7 +99,7 @@ TEST_CASE("a file that is not what was written says what is wrong with it") {
   write(path, good);
   CHECK(error_of(path) == "good");
   REQUIRE(chmod(path.c_str(), 0666) == 0);
-  CHECK(error_of(path) == "others than this user may have written it");
+  CHECK(error_of(path) == "others than this user may write it");
   CHECK(error_of(s.path.string()) == "it is no regular file");
 }
 

@@ -130,6 +130,8 @@ TEST_CASE("a pattern names host and process") {
   CHECK(expand_file("/x/%p.%%.log") == fmt::format("/x/{}.%.log", getpid()));
   CHECK(expand_file("%h").find('%') == std::string::npos);
   CHECK(expand_file("%q%") == "%q%");
+  const std::pair<char, std::string> more[] = {{'r', "3"}, {'p', "mine"}};
+  CHECK(expand_file("%r-%%r-%p-%", more) == "3-%r-mine-%");
 }
 
 TEST_CASE("a file that cannot be written leaves the log on stderr and throws nothing") {

@@ -131,7 +131,7 @@ TEST_CASE("a rank of the built-in launch gets the same flags without --ranks") {
     const Typed t(words);
     REQUIRE(t.parsed.run);
     CHECK(t.args.ranks == 4);
-    const auto rank = perf::rank_words(t.args, -1);
+    const auto rank = rank_words("perf", t.args.words, -1);
     CHECK(std::vector<std::string>(rank.begin() + 1, rank.end()) ==
           std::vector<std::string>{"perf", "all_reduce", "-b", "8", "-e", "64"});
   }

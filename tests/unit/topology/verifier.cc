@@ -1,8 +1,10 @@
 #include "verifier.h"
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <pugixml.hpp>
+#include <utility>
 
 namespace verify {
 
@@ -41,6 +43,8 @@ private:
   }
   void children(pugi::xml_node e, const std::string &parent) {
     std::map<std::string, int> same;
+    for (pugi::xml_node nic : e.children("nic"))
+      for (pugi::xml_node net : nic.children("net")) port(net, parent);
     for (pugi::xml_node p : e.children("pci")) {
       const std::string bus = p.attribute("busid").value();
       std::string name = parent + "/" + bus + (same[bus] ? "#" + std::to_string(same[bus]) : "");
@@ -57,6 +61,14 @@ private:
       h_->link(parent, name, pci(p));
       children(p, name);
     }
+  }
+  void port(pugi::xml_node net, const std::string &nic) {
+    const int dev = net.attribute("dev").as_int();
+    const double mbps = net.attribute("speed").as_double();
+    h_->ports_.insert(dev);
+    h_->parent_[Host::port_name(dev)] = nic;
+    h_->link(nic, Host::port_name(dev), (mbps > 0 ? mbps : 10000) / 8000);
+    h_->link(Host::port_name(dev), nic, (mbps > 0 ? mbps : 10000) / 8000);
   }
   void nvlinks(const std::string &name, pugi::xml_node gpu) {
     const int sm = gpu.attribute("sm").as_int(), gcn = gpu.attribute("gcn").as_int();
@@ -88,19 +100,17 @@ std::vector<std::string> Host::up(std::string node) const {
   return chain;
 }
 
-std::vector<std::string> Host::way(int from, int to, Detour detour) const {
-  const std::string a = gpu_name(from), b = gpu_name(to);
+std::vector<std::string> Host::way(const std::string &a, const std::string &b, int wanted) const {
   if (links_.count({a, b})) return {a, b};
-  if (detour == Detour::gpu) {
-    std::string over;
-    double most = 0;
-    for (int g : gpus_) {
-      const auto first = links_.find({a, gpu_name(g)}), second = links_.find({gpu_name(g), b});
-      if (first == links_.end() || second == links_.end()) continue;
-      if (const double least = std::min(first->second, second->second); least > most) most = least, over = gpu_name(g);
-    }
-    if (most > 0) return {a, over, b};
+  std::string over;
+  double most = 0;
+  for (int g : gpus_) {
+    if (wanted != g && wanted != kWidest) continue;
+    const auto first = links_.find({a, gpu_name(g)}), second = links_.find({gpu_name(g), b});
+    if (first == links_.end() || second == links_.end()) continue;
+    if (const double least = std::min(first->second, second->second); least > most) most = least, over = gpu_name(g);
   }
+  if (most > 0) return {a, over, b};
   std::vector<std::string> left = up(a), right = up(b);
   while (left.size() > 1 && right.size() > 1 && left[left.size() - 2] == right[right.size() - 2])
     left.pop_back(), right.pop_back();
@@ -126,41 +136,67 @@ std::string Host::fault(const std::vector<Ring> &rings, const std::vector<Ways> 
   return "";
 }
 
-double Host::each(const std::vector<Ways> &ways) const {
+double Host::each(const std::vector<Hop> &hops, double *strain) const {
   std::map<std::pair<std::string, std::string>, double> load;
-  for (const Ways &ring : ways)
-    for (const auto &w : ring) {
-      const bool costly = std::any_of(w.begin(), w.end(), [this](const std::string &n) { return intel_cpus_.count(n) > 0; });
-      for (size_t k = 0; k + 1 < w.size(); k++) load[{w[k], w[k + 1]}] += costly ? 1.2 : 1.0;
+  for (const Hop &h : hops) {
+    const bool costly = std::any_of(h.way.begin(), h.way.end(), [this](const auto &n) { return intel_cpus_.count(n) > 0; });
+    for (size_t k = 0; k + 1 < h.way.size(); k++) {
+      const bool wire = h.way[k].starts_with("net") || h.way[k + 1].starts_with("net"); // what a processor adds is not on it
+      load[{h.way[k], h.way[k + 1]}] += h.bytes * (costly && !wire ? 1.2 : 1.0);
     }
-  double least = std::numeric_limits<double>::infinity();
-  for (const auto &[link, bytes] : load) least = std::min(least, links_.at(link) / bytes);
+  }
+  double least = std::numeric_limits<double>::infinity(), sum = 0;
+  for (const auto &[link, bytes] : load) {
+    least = std::min(least, links_.at(link) / bytes);
+    sum += std::pow(bytes / links_.at(link), 12);
+  }
+  if (strain) *strain = sum;
   return least;
 }
 
-double Host::best_each(const std::vector<Ring> &rings) const {
-  std::vector<Ways> ways;
-  const auto next = [&](size_t r, size_t i) { return rings[r][(i + 1) % rings[r].size()]; };
+double Host::best_each(const std::vector<Walk> &walks, double enough) const {
+  std::vector<Hop> hops;
+  for (const Walk &w : walks)
+    for (size_t i = 0; i + 1 < w.stops.size(); i++) hops.push_back({w.stops[i], w.stops[i + 1], {}, w.bytes});
+  std::vector<int> detours{kPci};
+  detours.insert(detours.end(), gpus_.begin(), gpus_.end());
   double best = 0;
-  for (Detour all : {Detour::gpu, Detour::pci}) {
-    ways.assign(rings.size(), {});
-    for (size_t r = 0; r < rings.size(); r++)
-      for (size_t i = 0; i < rings[r].size(); i++) ways[r].push_back(way(rings[r][i], next(r, i), all));
-    best = std::max(best, each(ways));
-    for (int pass = 0; pass < 2; pass++) // and hop by hop
-      for (size_t r = 0; r < rings.size(); r++)
-        for (size_t i = 0; i < rings[r].size(); i++) {
-          const auto kept = ways[r][i];
-          for (Detour one : {Detour::gpu, Detour::pci}) {
-            const double before = each(ways);
-            const auto old = ways[r][i];
-            ways[r][i] = way(rings[r][i], next(r, i), one);
-            if (each(ways) < before) ways[r][i] = old;
-          }
+  for (int all : {kWidest, kPci}) {
+    for (Hop &h : hops) h.way = way(h.from, h.to, all);
+    double now = 0, then = 0;
+    best = std::max(best, each(hops, &now));
+    for (int pass = 0; pass < 2 && best < enough; pass++) // and hop by hop
+      for (Hop &h : hops) {
+        if (links_.count({h.from, h.to})) continue;
+        for (int one : detours) {
+          auto old = std::exchange(h.way, way(h.from, h.to, one));
+          if (h.way == old) continue;
+          best = std::max(best, each(hops, &then));
+          if (then < now)
+            now = then;
+          else
+            h.way = std::move(old);
         }
-    best = std::max(best, each(ways));
+      }
   }
   return best;
+}
+
+double Host::best_each(const std::vector<Ring> &rings) const {
+  std::vector<Walk> walks;
+  for (const Ring &ring : rings) {
+    walks.emplace_back();
+    for (int gpu : ring) walks.back().stops.push_back(gpu_name(gpu));
+    walks.back().stops.push_back(gpu_name(ring.front()));
+  }
+  return best_each(walks);
+}
+
+double Host::each(const std::vector<Ways> &ways) const {
+  std::vector<Hop> hops;
+  for (const Ways &ring : ways)
+    for (const auto &w : ring) hops.push_back({"", "", w, 1});
+  return each(hops);
 }
 
 std::optional<Answer> read_answer(const std::string &path, const std::string &id) {

@@ -13,14 +13,16 @@ enum {
   TUTTI_REQ_MULTICAST = 1u << 3    /* all ranks share memory, so MULTICAST links may be used */
 };
 
-/* What was searched for one channel: in 0.1 the ring only. Passed as an array of channel_stride-byte elements. */
+/* What was searched for one channel. Passed as an array of channel_stride-byte elements. Trees are told only across hosts, of
+ * all channels or of none; each rank is told its own place. Channels 2i and 2i+1 have complementary trees: an inner host of one
+ * is a leaf of the other. */
 typedef struct tutti_channel {
   const int32_t *order;         /* nranks entries: the ring, each rank once; the same on all ranks */
-  const int32_t *tree_children; /* tree_nchildren entries; NULL when there are none, and always in 0.1 */
-  uint32_t tree_nchildren;      /* 0 in 0.1 */
-  int32_t tree_parent;          /* -1 = root of the tree, or no tree was searched; -1 in 0.1 */
-  int32_t head;                 /* the rank that talks to the in-network reduction for this rank's host, -1 = none; -1 in 0.1 */
-  int32_t rail;                 /* -1 = none; -1 in 0.1 */
+  const int32_t *tree_children; /* tree_nchildren entries; NULL when there are none */
+  uint32_t tree_nchildren;
+  int32_t tree_parent; /* -1 = top of the tree; with no children: no tree was searched */
+  int32_t head;        /* the rank that talks to the in-network reduction for this rank's host, -1 = none */
+  int32_t rail;        /* of this rank's host, -1 = none */
 } tutti_channel;
 
 /* In-struct. All pointers are borrowed for the call. */
