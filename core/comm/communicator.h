@@ -233,6 +233,7 @@ private:
   InitOptions options_;
   std::shared_ptr<Core> core_;
   Topology topology_;
+  CpuSet host_cpus_ = CpuSet::from_words({}); // of all ranks on this host
   std::shared_ptr<const ChannelPlan> channels_;
   LinkClass slowest_ = LinkClass::local;
   std::string no_pull_; // what some rank has against reading its peers' memory; the same on all ranks

@@ -133,6 +133,7 @@ Status Communicator::set_up() {
         if (wrong.ok()) wrong = compare_facts(facts[0], r, f);
         f.agreed = {}; // of hundreds of thread ranks each would hold hundreds
       }
+      if (b.peer(r).host == b.peer(rank_).host) host_cpus_.add(f.cpus);
       facts.push_back(std::move(f));
     }
     if (wrong.ok()) wrong = ChannelSearch::check(facts, b);
@@ -244,7 +245,7 @@ Status Communicator::exchange_selection() {
   if (!selector.ok())
     mine = SelectionTable::encode_refusal(selector.status().error().message);
   else if (selector_ = std::make_unique<Selector>(std::move(*selector)); rank_ == 0) {
-    const CostConstants costs = machine_costs(*options_.config);
+    const CostConstants costs = machine_costs(*options_.config, host_cpus_);
     selector_->use_model(cost_model(costs));
     auto table = selector_->table();
     if (table.ok()) table->costs = costs.encode();

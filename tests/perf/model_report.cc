@@ -1,9 +1,9 @@
 // tests/perf/model_report.cc: what the cost model predicts for every way, and what it takes.
 // model_report RANKS OP SIZES ROUNDS TARGET-MS [SKIPPED]: OP as the perf tests name it, SIZES in bytes of the larger buffer,
-// SKIPPED algorithms and protocols, all separated by commas. Forks the ranks itself. The tuner is off, so that the model alone proposes slots and rates ways; every way is a
-// communicator of its own. Rounds visit all ways in turn, so that what the machine does in the meantime hits all alike; a way's
-// time is the lower quartile.
-// One line of JSON per way and size, and a last one that says how often the model picked well.
+// SKIPPED algorithms and protocols, all separated by commas. Forks the ranks itself. The tuner is off, so that the model alone
+// proposes slots and rates ways; every way is a communicator of its own. Rounds visit all ways in turn, so that what the
+// machine does in the meantime hits all alike; a way's time is the lower quartile. One line of JSON per way and size, and a
+// last one that says how often the model picked well.
 #include "bench_loop.h"
 #include "tutti/tutti.h"
 #include <algorithm>
@@ -63,8 +63,8 @@ bool operate(Run &run, tuttiComm_t comm) {
          tuttiCommSynchronize(comm) == tuttiSuccess;
 }
 
-// Writing the input is taken off by the caller. Operations with a root are timed one by one from a barrier on, or the root would
-// run ahead, and without the writing.
+// Writing the input is taken off by the caller. Operations with a root are timed one by one from a barrier on, or the root
+// would run ahead, and without the writing.
 double microseconds(Run &run, tuttiComm_t comm, int n) {
   double sum = 0;
   bench_barrier(&run.b);
@@ -183,7 +183,8 @@ int rank_main(const char *meet, int rank, int ranks, char **argv) {
 int main(int argc, char **argv) {
   const int ranks = argc == 6 || argc == 7 ? atoi(argv[1]) : 0;
   if (ranks < 2 || ranks > BENCH_MAX_RANKS)
-    return fprintf(stderr, "usage: model_report RANKS OP SIZES ROUNDS TARGET-MS [SKIPPED], 2 to %d ranks\n", BENCH_MAX_RANKS), 2;
+    return fprintf(stderr, "usage: model_report RANKS OP SIZES ROUNDS TARGET-MS [SKIPPED], 2 to %d ranks\n", BENCH_MAX_RANKS),
+           2;
   setenv("TUTTI_PLUGIN_DISABLE", "tuner", 0);
   unsetenv("TUTTI_ALGO"), unsetenv("TUTTI_PROTO"); // they would win over each communicator's own
   const int fd = memfd_create("meet", 0);

@@ -31,9 +31,9 @@ std::string variable(const char *name) {
   return value ? value : "";
 }
 
-CostConstants measured(std::string_view why, bool *whole) {
+CostConstants measured(const CpuSet &cpus, std::string_view why, bool *whole) {
   const auto start = Clock::now();
-  const CostConstants costs = measure_machine(whole);
+  const CostConstants costs = measure_machine(cpus, whole);
   log::info(Subsys::tuning, "cost model: measured this machine in {:.0f} ms ({}){}", us_since(start) * 1e-3, why,
             *whole ? "" : "; it is busy, so that some constants are the built-in ones");
   return costs;
@@ -41,17 +41,17 @@ CostConstants measured(std::string_view why, bool *whole) {
 
 } // namespace
 
-std::string machine_name() {
+std::string machine_name(const CpuSet &cpus) {
   utsname system{};
   (void)uname(&system);
-  std::string name = fmt::format("{}, {} cores, {} {}, tutti {}.{}.{}", processor(), CpuSet::of_this_process().count(),
-                                 system.sysname, system.release, TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH);
+  std::string name = fmt::format("{}, {} cores, {} {}, tutti {}.{}.{}", processor(), cpus.count(), system.sysname,
+                                 system.release, TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH);
   for (char &c : name)
     if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' ') c = ' ';
   return name;
 }
 
-std::string cache_path(const Config &config) {
+std::string cache_path(const Config &config, const CpuSet &cpus) {
   std::string directory = config.text("tuner.cache_dir");
   if (directory.empty()) {
     const std::string cache = variable("XDG_CACHE_HOME"), home = variable("HOME");
@@ -64,34 +64,33 @@ std::string cache_path(const Config &config) {
   }
   // Homes are shared by machines: each has a file.
   uint64_t hash = 0xcbf29ce484222325ull;
-  for (const char c : machine_name()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  for (const char c : machine_name(cpus)) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
   return fmt::format("{}/machine-{:016x}.toml", directory, hash);
 }
 
-CostConstants measure_machine(bool *whole) {
+CostConstants measure_machine(const CpuSet &cpus, bool *whole) {
   const Deadline deadline = Deadline::in(kMostTime);
-  const uint32_t cores = CpuSet::of_this_process().count();
   CostConstants costs;
   measure_kernels(&costs, deadline);
-  measure_rings(&costs, cores, deadline);
+  measure_rings(&costs, cpus, deadline);
   measure_system(&costs, deadline);
-  measure_sockets(&costs, cores, deadline);
-  measure_memory(&costs, cores, deadline);
+  measure_sockets(&costs, cpus, deadline);
+  measure_memory(&costs, cpus, deadline);
   *whole = !deadline.expired();
   return costs;
 }
 
-CostConstants machine_costs(const Config &config) {
+CostConstants machine_costs(const Config &config, const CpuSet &cpus) {
   const std::string &mode = config.text("tuner.calibrate");
   if (mode == "off" || determinism_of(strictest_determinism(config)) != Determinism::off) return {};
   bool whole = true;
-  if (mode == "always") return measured("tuner.calibrate = always", &whole);
+  if (mode == "always") return measured(cpus, "tuner.calibrate = always", &whole);
   static std::mutex mutex; // guards known; one communicator of the process measures, the others use it
   static std::map<std::string, CostConstants> known;
-  const std::string path = cache_path(config);
+  const std::string path = cache_path(config, cpus);
   std::lock_guard lock(mutex);
   if (const auto it = known.find(path); it != known.end()) return it->second;
-  const std::string machine = machine_name();
+  const std::string machine = machine_name(cpus);
   std::string why = "for the first time";
   if (!path.empty()) {
     auto cached = read_costs(path, machine);
@@ -101,10 +100,11 @@ CostConstants machine_costs(const Config &config) {
     }
     if (!cached.ok()) why = fmt::format("{} is remade: {}", path, cached.status().error().message);
   }
-  const CostConstants costs = known[path] = measured(why, &whole);
+  const CostConstants costs = known[path] = measured(cpus, why, &whole);
   if (!whole) return costs; // the next process may have more luck
   if (path.empty())
-    log::info(Subsys::tuning, "cost model: kept in memory only: neither tuner.cache_dir nor XDG_CACHE_HOME nor HOME names a directory");
+    log::info(Subsys::tuning,
+              "cost model: kept in memory only: neither tuner.cache_dir nor XDG_CACHE_HOME nor HOME names a directory");
   else if (Status s = write_costs(path, machine, costs); !s.ok())
     log::info(Subsys::tuning, "cost model: kept in memory only: {}", s.error().message);
   return costs;

@@ -6,16 +6,17 @@
 namespace tutti {
 
 // As tuner.calibrate says: from the file, measured now, or built in; built in too where coll.deterministic asks for choices
-// that depend on no clock. Never fails: what is in the way is one line of the log. [any thread]
-CostConstants machine_costs(const Config &config);
+// that depend on no clock. cpus: of all ranks on this host, which wait meanwhile. Never fails: what is in the way is one line
+// of the log. [any thread]
+CostConstants machine_costs(const Config &config, const CpuSet &cpus);
 
 // Measures; at most about 150 ms. What this process may not do keeps its built-in value. *whole: there was time for everything.
-CostConstants measure_machine(bool *whole);
+CostConstants measure_machine(const CpuSet &cpus, bool *whole);
 
 // The file. One machine is told from another by processor, cores, kernel and version of the library.
-std::string machine_name();
+std::string machine_name(const CpuSet &cpus);
 // $XDG_CACHE_HOME/tutti or ~/.cache/tutti unless the option names another; "" when there is no home.
-std::string cache_path(const Config &config);
+std::string cache_path(const Config &config, const CpuSet &cpus);
 // Absent file: no value and ok. An error says what is wrong with it.
 Result<std::optional<CostConstants>> read_costs(const std::string &path, std::string_view machine);
 // At once or not at all, also when several processes write.

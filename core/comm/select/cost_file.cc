@@ -1,5 +1,6 @@
 // The file that keeps what was measured of a machine.
 #include "base/fd.h"
+#include "base/file.h"
 #include "comm/select/calibrate.h"
 #include <cmath>
 #include <fcntl.h>
@@ -19,22 +20,13 @@ Result<std::optional<std::string>> read_text(const std::string &path) {
   if (!fd || ::fstat(fd.get(), &st) != 0) return fail_errno(errno, "it cannot be read");
   if (!S_ISREG(st.st_mode)) return fail(Code::invalid_argument, "it is no regular file");
   if (st.st_uid != ::geteuid() || (st.st_mode & (S_IWGRP | S_IWOTH)))
-    return fail(Code::invalid_argument, "others than this user may have written it");
+    return fail(Code::invalid_argument, "others than this user may write it");
   std::string text(kLargest + 1, '\0');
   const ssize_t n = ::read(fd.get(), text.data(), text.size());
   if (n < 0) return fail_errno(errno, "it cannot be read");
   if (static_cast<size_t>(n) > kLargest) return fail(Code::invalid_argument, "it is longer than {} bytes", kLargest);
   text.resize(static_cast<size_t>(n));
   return std::optional<std::string>(std::move(text));
-}
-
-Status write_text(const std::string &path, const std::string &text) {
-  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  if (!fd) return fail_errno(errno, fmt::format("{} cannot be made", path));
-  const ssize_t n = ::write(fd.get(), text.data(), text.size());
-  if (n < 0) return fail_errno(errno, fmt::format("{} cannot be written", path));
-  if (static_cast<size_t>(n) != text.size()) return fail(Code::system, "{} cannot be written: short write", path);
-  return {};
 }
 
 } // namespace
@@ -74,12 +66,7 @@ Status write_costs(const std::string &path, std::string_view machine, const Cost
   const auto directory = std::filesystem::path(path).parent_path();
   std::filesystem::create_directories(directory, ec);
   if (ec) return fail(Code::system, "{} cannot be made: {}", directory.string(), ec.message());
-  // A name that no other writer has; whoever renames last has measured last.
-  const std::string draft = fmt::format("{}.{}.{:x}", path, ::getpid(), Clock::now().time_since_epoch().count());
-  Status s = write_text(draft, text);
-  if (s.ok() && ::rename(draft.c_str(), path.c_str()) != 0) s = fail_errno(errno, fmt::format("{} cannot be replaced", path));
-  if (!s.ok()) ::unlink(draft.c_str());
-  return s;
+  return replace_file(path, text);
 }
 
 } // namespace tutti

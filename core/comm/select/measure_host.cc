@@ -39,7 +39,7 @@ double words_ns(const std::vector<uint8_t> &from, std::vector<uint8_t> &lines, s
 }
 
 // All threads at once copy pieces of their own; ns per byte of one of them.
-double copy_together(uint32_t threads, size_t bytes_each, tutti_copy_fn copy, const Deadline &deadline) {
+double copy_together(uint32_t threads, const CpuSet &cpus, size_t bytes_each, tutti_copy_fn copy, const Deadline &deadline) {
   std::atomic<uint32_t> ready{0};
   std::vector<double> ns(threads, -1);
   const auto body = [&](uint32_t t) {
@@ -56,7 +56,10 @@ double copy_together(uint32_t threads, size_t bytes_each, tutti_copy_fn copy, co
   };
   std::vector<std::thread> running;
   for (uint32_t t = 1; t < threads; t++) {
-    auto thread = start_thread([&body, t] { body(t); });
+    auto thread = start_thread([&, t, here = sched_getcpu()] {
+      move_to(cpus, here);
+      body(t);
+    });
     if (thread.ok())
       running.push_back(std::move(*thread));
     else
@@ -110,6 +113,15 @@ double turn_us(const Deadline &deadline) {
 
 } // namespace
 
+void move_to(const CpuSet &cpus, int but_not) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const auto words = cpus.words();
+  for (size_t c = 0; c < std::min<size_t>(words.size() * 64, CPU_SETSIZE); c++)
+    if ((words[c / 64] >> c % 64 & 1) && static_cast<int>(c) != but_not) CPU_SET(c, &set);
+  if (CPU_COUNT(&set) > 0) (void)sched_setaffinity(0, sizeof set, &set); // where it may not, it stays
+}
+
 void measure_kernels(CostConstants *costs, const Deadline &deadline) {
   constexpr size_t kBytes = 32 << 10;
   constexpr int kTimes = 16;
@@ -117,32 +129,31 @@ void measure_kernels(CostConstants *costs, const Deadline &deadline) {
   const auto copy = kernels->copy(0);
   const auto add = kernels->reduce(TUTTI_DT_FLOAT32, TUTTI_RED_SUM, 0);
   std::vector<uint8_t> a(kBytes), b(kBytes), c(kBytes / 56 * 64);
-  const double copied = median_of(5, deadline, [&] { return ns_per_byte(kBytes, kTimes, [&] { copy(b.data(), a.data(), kBytes); }); });
+  const double copied =
+      median_of(5, deadline, [&] { return ns_per_byte(kBytes, kTimes, [&] { copy(b.data(), a.data(), kBytes); }); });
   if (copied <= 0) return;
   costs->copy_ns = copied;
   const double reduced =
       median_of(5, deadline, [&] { return ns_per_byte(kBytes, kTimes, [&] { add(b.data(), a.data(), b.data(), kBytes); }); });
   if (reduced > 0) costs->reduce_ns = std::max(0.1 * copied, reduced - copied / 2); // of a copy, half is to store the result
-  const double words = median_of(5, deadline, [&] {
-    return ns_per_byte(kBytes, kTimes, [&] { (void)words_ns(a, c, b, 1); });
-  });
+  const double words = median_of(5, deadline, [&] { return ns_per_byte(kBytes, kTimes, [&] { (void)words_ns(a, c, b, 1); }); });
   if (words > 0) costs->piece_ns = std::max(0.2, (words - 2 * copied) * 56 / 2);
 }
 
-void measure_memory(CostConstants *costs, uint32_t cores, const Deadline &deadline) {
+void measure_memory(CostConstants *costs, const CpuSet &cpus, const Deadline &deadline) {
   const auto *kernels = host_reduce_service();
   const auto copy = kernels->copy(0), past = kernels->copy(TUTTI_KERNEL_NONTEMPORAL);
-  const uint32_t threads = std::clamp(cores, 1u, kMostThreads);
+  const uint32_t threads = std::clamp(cpus.count(), 1u, kMostThreads);
   double before = 0;
   for (size_t i = 0; i < CostConstants::kFootprints.size() && !deadline.expired(); i++) {
     const double footprint = CostConstants::kFootprints[i];
     const size_t each = std::max<size_t>(64 << 10, static_cast<size_t>(footprint) / (2 * threads)) / 64 * 64;
-    const double cached = copy_together(threads, each, copy, deadline);
+    const double cached = copy_together(threads, cpus, each, copy, deadline);
     if (cached <= 0) return;
     if (i == 0) before = cached;
     costs->memory_ns[i] = std::max(0.0, cached - before) / 2; // read and written
-    if (i < 2 || !past || deadline.expired()) continue; // what the caches hold is not stored past them
-    if (const double direct = copy_together(threads, each, past, deadline); direct > 0)
+    if (i < 2 || !past || deadline.expired()) continue;       // what the caches hold is not stored past them
+    if (const double direct = copy_together(threads, cpus, each, past, deadline); direct > 0)
       costs->past_cache_ns[i] = std::max(0.0, direct - before) / 2;
   }
 }

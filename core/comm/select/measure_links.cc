@@ -10,6 +10,7 @@
 #include <cstring>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <sys/socket.h>
 
 namespace tutti {
@@ -76,14 +77,15 @@ bool receive(Ring &r, void *to, uint64_t bytes, tutti_copy_fn copy, Clock::time_
 }
 
 // fn(first or second) on two threads that begin together; us of the first, -1 when one of them gave up.
-template <class First, class Second> double together(First first, Second second) {
+template <class First, class Second> double together(const CpuSet &cpus, First first, Second second) {
   std::atomic<int> here{0};
   std::atomic<bool> good{true};
   auto meet = [&here](Clock::time_point start) {
     here.fetch_add(1);
     return await([&] { return here.load() >= 2; }, start);
   };
-  auto thread = start_thread([&] {
+  auto thread = start_thread([&, here_cpu = sched_getcpu()] {
+    move_to(cpus, here_cpu);
     const auto start = Clock::now();
     if (!meet(start) || !second(start)) good = false;
   });
@@ -101,7 +103,7 @@ template <class First, class Second> double together(First first, Second second)
 struct Small {
   double way_us = -1, gap_us = -1;
 };
-Small small_messages(bool shared, const Deadline &deadline) {
+Small small_messages(bool shared, const CpuSet &cpus, const Deadline &deadline) {
   constexpr int kPings = 500, kStream = 4000;
   const auto copy = host_reduce_service()->copy(0);
   Pair p;
@@ -113,6 +115,7 @@ Small small_messages(bool shared, const Deadline &deadline) {
   Small s;
   s.way_us = median_of(5, deadline, [&] {
     const double us = together(
+        cpus,
         [&](auto t) {
           for (int i = 0; i < kPings; i++)
             if (!send(out, &word, 8, copy, t) || !receive(in, &word, 8, copy, t)) return false;
@@ -128,6 +131,7 @@ Small small_messages(bool shared, const Deadline &deadline) {
   if (s.way_us < 0) return s; // the ends may be out of step
   s.gap_us = median_of(5, deadline, [&] {
     const double us = together(
+        cpus,
         [&](auto t) {
           for (int i = 0; i < kStream; i++)
             if (!send(out, &word, 8, copy, t)) return false;
@@ -144,7 +148,7 @@ Small small_messages(bool shared, const Deadline &deadline) {
 }
 
 // ns per byte at either end of a stream through slots of 16 KiB that are `footprint` bytes together.
-double stream_ns(bool shared, double footprint, const Deadline &deadline) {
+double stream_ns(bool shared, double footprint, const CpuSet &cpus, const Deadline &deadline) {
   constexpr uint32_t kSlot = 16 << 10;
   const auto copy = host_reduce_service()->copy(0);
   Pair p;
@@ -155,6 +159,7 @@ double stream_ns(bool shared, double footprint, const Deadline &deadline) {
   std::vector<uint8_t> from(kSlot, 1), to(kSlot);
   return median_of(3, deadline, [&] {
     const double us = together(
+        cpus,
         [&](auto t) {
           for (int i = 0; i < messages; i++)
             if (!send(out, from.data(), kSlot, copy, t)) return false;
@@ -225,29 +230,30 @@ bool receive_all(int fd, uint8_t *to, size_t bytes, Clock::time_point start) {
 
 } // namespace
 
-void measure_rings(CostConstants *costs, uint32_t cores, const Deadline &deadline) {
-  if (cores < 2) return;
+void measure_rings(CostConstants *costs, const CpuSet &cpus, const Deadline &deadline) {
+  if (cpus.count() < 2) return;
   for (const bool shared : {false, true}) {
     auto &link = costs->link[index_of(shared ? LinkClass::shm : LinkClass::local)];
-    keep_link(&link, small_messages(shared, deadline), stream_ns(shared, CostConstants::kFootprints[0], deadline));
+    keep_link(&link, small_messages(shared, cpus, deadline), stream_ns(shared, CostConstants::kFootprints[0], cpus, deadline));
   }
   const double near = costs->link[index_of(LinkClass::shm)].byte_ns;
   costs->slot_factor[0] = 1;
   for (size_t i = 1; i + 1 < CostConstants::kFootprints.size(); i++) {
-    const double ns = stream_ns(true, CostConstants::kFootprints[i], deadline);
+    const double ns = stream_ns(true, CostConstants::kFootprints[i], cpus, deadline);
     if (ns > 0) costs->slot_factor[i] = std::clamp(ns / near, 0.3, 10.0);
   }
   costs->slot_factor.back() = costs->slot_factor[costs->slot_factor.size() - 2]; // more would take too long to fill
 }
 
-void measure_sockets(CostConstants *costs, uint32_t cores, const Deadline &deadline) {
+void measure_sockets(CostConstants *costs, const CpuSet &cpus, const Deadline &deadline) {
   constexpr int kPings = 100, kBulk = 16;
   constexpr size_t kBlock = 128 << 10;
   Connected c;
-  if (cores < 2 || deadline.expired() || !connect_loopback(&c)) return;
+  if (cpus.count() < 2 || deadline.expired() || !connect_loopback(&c)) return;
   std::vector<uint8_t> near(kBlock, 1), far(kBlock);
   const auto stream = [&](int count, size_t bytes, bool ping) {
     return together(
+        cpus,
         [&](auto t) {
           for (int i = 0; i < count; i++)
             if (!send_all(c.a.get(), near.data(), bytes, t) || (ping && !receive_all(c.a.get(), near.data(), bytes, t)))

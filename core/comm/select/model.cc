@@ -1,6 +1,6 @@
-// Time of an operation = the way of its first slice through the critical path + the work of the busiest rank for the slices that
-// follow. Where ranks share cores: the work of all ranks of the fullest host / its cores + the turns. Where a network is between:
-// at least what its devices take for a host's bytes. Whichever is more.
+// Time of an operation = the way of its first slice through the critical path + the work of the busiest rank for the slices
+// that follow. Where ranks share cores: the work of all ranks of the fullest host / its cores + the turns. Where a network is
+// between: at least what its devices take for a host's bytes. Whichever is more.
 #include "comm/select/model.h"
 #include "plan/chunks.h"
 #include <algorithm>
@@ -161,7 +161,8 @@ Estimate CostFormula::estimate(uint64_t bytes, uint32_t channels, uint32_t slot,
   e.latency_us += stall, e.cpu_us += cpu, e.bandwidth_us += moved;
   e.us += stall + cpu + moved;
   if (c.host.oversubscribed()) {
-    const double all_cpu = cpu_us(c.host.work, s) * s.slices / c.host.cores, all_moved = bytes_us(c.host.work, s) / c.host.cores;
+    const double all_cpu = cpu_us(c.host.work, s) * s.slices / c.host.cores,
+                 all_moved = bytes_us(c.host.work, s) / c.host.cores;
     const double turns = c.turns * k_.turn_us * (1 + (s.slices - 1) * c.queued / depth);
     const double us = all_cpu + all_moved + turns;
     if (us > e.us) e.us = us, e.latency_us = 0, e.cpu_us = all_cpu, e.bandwidth_us = all_moved, e.turns_us = turns;
@@ -198,8 +199,8 @@ Result<Estimate> CostModel::propose(const Iface<tutti_algo_v1> &algo, const Ifac
   source.flags |= TUTTI_REQ_MANY_SLICES;
   TUTTI_ASSIGN(longer, plan_cost(source));
   const auto kernel = proto.table->kernel; // what is asked for is as good as any
-  const bool past_cache = kernel && kernel(proto.plugin->state, TUTTI_FORM_DECODE, TUTTI_DT_FLOAT32, TUTTI_RED_SUM,
-                                           TUTTI_KERNEL_NONTEMPORAL);
+  const bool past_cache =
+      kernel && kernel(proto.plugin->state, TUTTI_FORM_DECODE, TUTTI_DT_FLOAT32, TUTTI_RED_SUM, TUTTI_KERNEL_NONTEMPORAL);
   const CostFormula formula(in_, *shorter, *longer, *proto.table, past_cache);
   // Few: links of a communicator are made for each pair of slot and depth that is in use.
   static constexpr std::array<std::pair<uint32_t, uint32_t>, 6> kSlots{

@@ -1,5 +1,5 @@
 // tutti/core/comm/select/model.h: predicts how long a way to run a collective takes, and proposes channels, slots and depth for
-// it. docs/tuning.md has the formulas.
+// it. docs/cost-model.md has the formulas.
 #pragma once
 #include "comm/select/plan_cost.h"
 #include "tutti/plugin/proto.h"
@@ -21,16 +21,16 @@ struct CostConstants {
   using Curve = std::array<double, 4>;
 
   std::array<Link, kLinkClasses> link{{{0.15, 0.03, 0.08}, {0.2, 0.03, 0.1}, {8, 1.0, 0.2}}};
-  Curve slot_factor{1, 1, 1.6, 1.8};     // on byte_ns of memory links, by bytes of slots that a core goes round in
+  Curve slot_factor{1, 1, 1.6, 1.8};        // on byte_ns of memory links, by bytes of slots that a core goes round in
   Curve memory_ns{0, 0.005, 0.03, 0.05};    // a byte read or written, beyond one in the cache; by bytes of a host's buffers
   Curve past_cache_ns{1, 0.1, 0.02, 0.015}; // the same where results are stored past the caches
-  double step_us = 0.015;                // of the executor, beside its messages
-  double copy_ns = 0.03;                 // memory to memory, in the cache
-  double reduce_ns = 0.03;               // an operand beside the first, in the cache
-  double piece_ns = 1.5;                 // a look at a word of a protocol that has words in the data, either end
-  double pull_us = 1.4, pull_ns = 0.15;  // reading another process's private memory: a message, a byte of it
-  double turn_us = 1.6;                  // a core goes from one rank to the next
-  double net_gbs = 6;                    // GB/s of one stream on a net link
+  double step_us = 0.015;                   // of the executor, beside its messages
+  double copy_ns = 0.03;                    // memory to memory, in the cache
+  double reduce_ns = 0.03;                  // an operand beside the first, in the cache
+  double piece_ns = 1.5;                    // a look at a word of a protocol that has words in the data, either end
+  double pull_us = 1.4, pull_ns = 0.15;     // reading another process's private memory: a message, a byte of it
+  double turn_us = 1.6;                     // a core goes from one rank to the next
+  double net_gbs = 6;                       // GB/s of one stream on a net link
 
   std::string encode() const;
   static std::optional<CostConstants> decode(std::string_view text);
@@ -67,7 +67,6 @@ struct Estimate {
   // "12.3 us = 0.4 way + 1.2 messages + 10.7 bytes; 6 rounds, 4 slices"
   std::string text() const;
 };
-
 
 class CostModel {
 public:

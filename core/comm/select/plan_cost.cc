@@ -93,8 +93,8 @@ void add_host(PlanCost &cost, const PlanSource &source, std::span<const Work> wo
     host.ranks = t.ranks_on_node[h], host.cores = std::max(1u, t.cores_on_node[h]);
     for (size_t r = 0; r < works.size(); r++)
       if (static_cast<size_t>(t.node_of_rank[r]) == h) host.work.add(works[r]);
-    if (h == 0 || load_of(host.work) / static_cast<float>(host.cores) >
-                      load_of(cost.host.work) / static_cast<float>(cost.host.cores))
+    if (h == 0 ||
+        load_of(host.work) / static_cast<float>(host.cores) > load_of(cost.host.work) / static_cast<float>(cost.host.cores))
       cost.host = host;
   }
 }
@@ -197,8 +197,7 @@ Result<PlanCost> cost_some(const PlanSource &source) {
     small[i] = c;
   }
   if (rounds < 0) rounds = grown(small[0]->quick.rounds(), small[1]->quick.rounds(), n);
-  if (cost.host.oversubscribed())
-    cost.turns = static_cast<float>(grown(small[0]->turns, small[1]->turns, cost.host.ranks));
+  if (cost.host.oversubscribed()) cost.turns = static_cast<float>(grown(small[0]->turns, small[1]->turns, cost.host.ranks));
   // Rounds are of the classes that those looked at receive by; each carries what their messages do on average.
   Work sum = first;
   sum.add(others);
@@ -255,7 +254,9 @@ std::string key_of(const PlanSource &s) {
   append<uint64_t>(out, head);
   append<int32_t>(out, s.topology->node_of_rank);
   append<uint32_t>(out, s.topology->cores_on_node);
-  append<int32_t>(out, s.topology->ring_order);
+  const PlanRequest first = request_of(s, 0);
+  append<int32_t>(out, first.channel[0].order);
+  append<int32_t>(out, first.channel[0].tree_children); // one rank's part tells trees apart
   append<int32_t>(out, s.process_of_rank);
   return out;
 }

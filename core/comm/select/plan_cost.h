@@ -1,5 +1,6 @@
-// tutti/core/comm/select/plan_cost.h: what the plans of one collective make ranks do, as numbers that hold for every size: counts
-// of messages and steps of one slice, and bytes as shares of the operation's bytes. The cost model (model.h) turns them into time.
+// tutti/core/comm/select/plan_cost.h: what the plans of one collective make ranks do, as numbers that hold for every size:
+// counts of messages and steps of one slice, and bytes as shares of the operation's bytes. The cost model (model.h) turns them
+// into time.
 #pragma once
 #include "plan/plan.h"
 #include "topology/topology.h"
@@ -43,10 +44,10 @@ struct PlanCost {
     Work work; // of all its ranks
     uint32_t ranks = 1, cores = 1;
     bool oversubscribed() const { return ranks > cores; }
-  } host;            // with the most work per core
-  float turns = 0;   // times that a core goes from one rank to the next in an operation; 0 unless the host is oversubscribed
-  float chunk = 1;   // share of the longest chunk: it moves in slices
-  uint32_t rings = 0; // FIFOs that one rank reads or writes, at most
+  } host;              // with the most work per core
+  float turns = 0;     // times that a core goes from one rank to the next in an operation; 0 unless the host is oversubscribed
+  float chunk = 1;     // share of the longest chunk: it moves in slices
+  uint32_t rings = 0;  // FIFOs that one rank reads or writes, at most
   uint32_t queued = 1; // messages of one slice on one link, at most
   bool all_ranks = true; // derived from the plans of all ranks; else of some, with rounds from a formula
 };

@@ -1,9 +1,9 @@
 // Method. All ranks' steps are run once on paper, by list scheduling: a rank does one step at a time, a step begins when its
 // lane, its deps and its messages allow it, the earliest first. Every message carries the path that led to it, so that the last
-// one to end names the critical path. Two clocks are used, one on which only messages count and one on which only bytes do: time
-// is a sum of both, so its critical path is near one of them. m messages: O(m log m).
-// Ranks that share a core take turns; how many an operation needs is counted by letting cores go round their ranks, each doing
-// all that it can, for some operations in a row.
+// one to end names the critical path. Two clocks are used, one on which only messages count and one on which only bytes do:
+// time is a sum of both, so its critical path is near one of them. m messages: O(m log m). Ranks that share a core take turns;
+// how many an operation needs is counted by letting cores go round their ranks, each doing all that it can, for some operations
+// in a row.
 #include "comm/select/plan_paper.h"
 #include "plan/refs.h"
 #include <algorithm>
@@ -134,7 +134,8 @@ public:
       }
       execute(r.lane, r.time, rank);
     }
-    const auto last = std::max_element(ranks_.begin(), ranks_.end(), [](const Rank &a, const Rank &b) { return a.free < b.free; });
+    const auto last =
+        std::max_element(ranks_.begin(), ranks_.end(), [](const Rank &a, const Rank &b) { return a.free < b.free; });
     return last->path;
   }
 
@@ -153,7 +154,8 @@ private:
     bool operator<(const Ready &o) const { return time != o.time ? time > o.time : order > o.order; }
   };
 
-  // Puts the lane's next node among the ready ones if all that it waits for is known; else it is offered again by what it lacks.
+  // Puts the lane's next node among the ready ones if all that it waits for is known; else it is offered again by what it
+  // lacks.
   void offer(uint32_t l) {
     if (at_[l] == p_.lanes[l].end) return;
     const PaperNode &n = p_.nodes[at_[l]];
@@ -202,12 +204,12 @@ private:
 
   const Paper &p_;
   const PaperClock &c_;
-  std::vector<uint32_t> at_;             // by lane: its next node
-  std::vector<std::vector<Mail>> mail_;  // by wire: all that was sent
-  std::vector<size_t> read_;             // by wire
-  std::vector<uint32_t> waiting_;        // by wire: the lane that waits for it
-  std::vector<uint32_t> blocked_;        // lanes that wait for a step of another one
-  std::vector<float> ended_;             // by step: when, < 0 = not yet
+  std::vector<uint32_t> at_;            // by lane: its next node
+  std::vector<std::vector<Mail>> mail_; // by wire: all that was sent
+  std::vector<size_t> read_;            // by wire
+  std::vector<uint32_t> waiting_;       // by wire: the lane that waits for it
+  std::vector<uint32_t> blocked_;       // lanes that wait for a step of another one
+  std::vector<float> ended_;            // by step: when, < 0 = not yet
   std::vector<Rank> ranks_;
   std::priority_queue<Ready> ready_;
   uint32_t order_ = 0;
@@ -261,9 +263,7 @@ public:
 private:
   static constexpr uint32_t kMostTurns = 1 << 16;
 
-  bool may_begin(uint32_t rank) const {
-    return !together_ || done_[rank] == *std::min_element(done_.begin(), done_.end());
-  }
+  bool may_begin(uint32_t rank) const { return !together_ || done_[rank] == *std::min_element(done_.begin(), done_.end()); }
   bool run(uint32_t rank, uint32_t most) {
     bool any = false;
     for (bool moved = true; moved && done_[rank] < most && may_begin(rank); any |= moved) {

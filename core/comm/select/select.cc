@@ -138,8 +138,9 @@ void Selector::predict(uint32_t row, uint64_t bytes, Ask ask, const Limits &l, s
   const uint32_t channels = l.channels.proposal(bytes); // of the topology: the model knows one device
   for (Rated &w : ways) w.channels = channels;
   if (!in_.model) return;
-  const CostModel made_up = ask == Ask::here ? CostModel({}) : in_.model->unloaded();
-  const CostModel &model = ask == Ask::here ? *in_.model : made_up;
+  std::optional<CostModel> made_up;
+  if (ask != Ask::here) made_up.emplace(in_.model->unloaded());
+  const CostModel &model = made_up ? *made_up : *in_.model;
   const CostModel::Limits limits{channels, channels, l.slot_bytes, l.depth};
   const uint32_t flags = row == kRowV ? static_cast<uint32_t>(TUTTI_REQ_NONUNIFORM) : 0u;
   for (Rated &w : ways) {

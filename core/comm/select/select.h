@@ -51,7 +51,7 @@ public:
     Iface<tutti_tuner_v1> tuner; // may be empty: the core's own order
     const Topology *topology = nullptr;
     LinkClass slowest = LinkClass::local;
-    std::string no_pull; // why protocols of descriptors cannot be used; "" = they can
+    std::string no_pull;                    // why protocols of descriptors cannot be used; "" = they can
     std::shared_ptr<const CostModel> model; // may be empty: nothing is predicted
   };
   static Result<Selector> create(Input input);

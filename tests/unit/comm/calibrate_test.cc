@@ -27,6 +27,9 @@ std::shared_ptr<const Config> config(const std::map<std::string, std::string> &e
   REQUIRE_MESSAGE(c.ok(), (c.ok() ? "" : c.status().error().message));
   return *c;
 }
+CpuSet cpus() {
+  return CpuSet::of_this_process();
+}
 void write(const std::string &path, const std::string &text) {
   std::ofstream(path) << text;
 }
@@ -49,7 +52,7 @@ CostConstants odd_costs(int seed) {
 
 TEST_CASE("what is measured are positive numbers that fit into their text") {
   bool whole = false;
-  const CostConstants c = measure_machine(&whole);
+  const CostConstants c = measure_machine(CpuSet::of_this_process(), &whole);
   CostConstants::each(c, [](const std::string &name, double v) {
     CAPTURE(name);
     CHECK(std::isfinite(v));
@@ -96,7 +99,7 @@ TEST_CASE("a file that is not what was written says what is wrong with it") {
   write(path, good);
   CHECK(error_of(path) == "good");
   REQUIRE(chmod(path.c_str(), 0666) == 0);
-  CHECK(error_of(path) == "others than this user may have written it");
+  CHECK(error_of(path) == "others than this user may write it");
   CHECK(error_of(s.path.string()) == "it is no regular file");
 }
 
@@ -148,39 +151,41 @@ TEST_CASE("processes that write at once leave one whole file at every moment") {
 TEST_CASE("the option says where constants come from") {
   const Scratch s;
   const std::string built_in = CostConstants().encode();
-  CHECK(machine_costs(*config({{"TUTTI_CALIBRATE", "off"}, {"TUTTI_CACHE_DIR", s.path.string()}})).encode() == built_in);
+  CHECK(machine_costs(*config({{"TUTTI_CALIBRATE", "off"}, {"TUTTI_CACHE_DIR", s.path.string()}}), cpus()).encode() ==
+        built_in);
   for (const char *mode : {"run", "size"})
-    CHECK(machine_costs(*config({{"TUTTI_DETERMINISTIC", mode}, {"TUTTI_CACHE_DIR", s.path.string()}})).encode() == built_in);
+    CHECK(machine_costs(*config({{"TUTTI_DETERMINISTIC", mode}, {"TUTTI_CACHE_DIR", s.path.string()}}), cpus()).encode() ==
+          built_in);
   CHECK(std::filesystem::is_empty(s.path)); // none of them has a look at the file
 
   // One that is there is used.
   const auto automatic = config({{"TUTTI_CACHE_DIR", s.path.string()}});
-  const std::string path = cache_path(*automatic);
+  const std::string path = cache_path(*automatic, cpus());
   CHECK(std::filesystem::path(path).parent_path() == s.path);
-  REQUIRE(write_costs(path, machine_name(), odd_costs(7)).ok());
-  CHECK(machine_costs(*automatic).encode() == odd_costs(7).encode());
+  REQUIRE(write_costs(path, machine_name(cpus()), odd_costs(7)).ok());
+  CHECK(machine_costs(*automatic, cpus()).encode() == odd_costs(7).encode());
 
   // One that is broken is made anew, once in a process.
   const Scratch other;
   const auto broken = config({{"TUTTI_CACHE_DIR", other.path.string()}});
-  write(cache_path(*broken), "broken");
-  const std::string measured = machine_costs(*broken).encode();
+  write(cache_path(*broken, cpus()), "broken");
+  const std::string measured = machine_costs(*broken, cpus()).encode();
   CHECK(measured != built_in);
-  const auto kept = read_costs(cache_path(*broken), machine_name());
+  const auto kept = read_costs(cache_path(*broken, cpus()), machine_name(cpus()));
   if (kept.ok() && *kept) { // a machine that is too busy keeps nothing
     CHECK((*kept)->encode() == measured);
-    CHECK(machine_costs(*broken).encode() == measured);
+    CHECK(machine_costs(*broken, cpus()).encode() == measured);
   }
   // Nowhere to keep it: the constants hold all the same.
   write(other.file("file"), "");
-  CHECK_FALSE(machine_costs(*config({{"TUTTI_CACHE_DIR", other.file("file")}})).encode().empty());
+  CHECK_FALSE(machine_costs(*config({{"TUTTI_CACHE_DIR", other.file("file")}}), cpus()).encode().empty());
 }
 
 TEST_CASE("the file is in the user's cache, and each machine has its own") {
   const auto path_of = [](const char *cache, const char *home) {
     cache ? setenv("XDG_CACHE_HOME", cache, 1) : unsetenv("XDG_CACHE_HOME");
     home ? setenv("HOME", home, 1) : unsetenv("HOME");
-    return cache_path(*config({}));
+    return cache_path(*config({}), cpus());
   };
   const std::string old_home = getenv("HOME") ? getenv("HOME") : "";
   CHECK(path_of("/c", "/h").find("/c/tutti/machine-") == 0);

@@ -83,9 +83,7 @@ TEST_CASE("ranks that share cores take longer") {
 
 TEST_CASE("few rounds win for short messages, few bytes for long ones") {
   const CostModel model(job(16, 16, 1)); // over a network
-  const auto us = [&](const char *name, uint64_t bytes) {
-    return ask(model, name, kCounter, TUTTI_COLL_ALL_REDUCE, bytes).us;
-  };
+  const auto us = [&](const char *name, uint64_t bytes) { return ask(model, name, kCounter, TUTTI_COLL_ALL_REDUCE, bytes).us; };
   CHECK(us("rhd", 8) < us("ring", 8));
   CHECK(us("rhd", 1 << 10) < us("ring", 1 << 10));
   CHECK(us("ring", 1 << 28) < us("tree", 1 << 28));
@@ -147,7 +145,8 @@ TEST_CASE("constants survive their text, and other texts are refused") {
   REQUIRE(back);
   CHECK(back->encode() == c.encode());
   CHECK(back->link[2].latency_us == 12.5);
-  for (const std::string &bad : {std::string(), std::string("1 2 3"), c.encode() + " 1", c.encode() + "x",
-                                 "-1" + c.encode().substr(c.encode().find(' ')), "nan" + c.encode().substr(c.encode().find(' '))})
+  for (const std::string &bad :
+       {std::string(), std::string("1 2 3"), c.encode() + " 1", c.encode() + "x",
+        "-1" + c.encode().substr(c.encode().find(' ')), "nan" + c.encode().substr(c.encode().find(' '))})
     CHECK_FALSE(CostConstants::decode(bad));
 }

@@ -178,8 +178,14 @@ tutti_status one_shot(void *, const tutti_algo_request *q, const tutti_plan_buil
   for (int r = 0; r < q->nranks; r++)
     if (r != q->rank) lane.from(r, 0).to(r, 0);
   lane.step().src(tutti::plugin::in(0)).preop().send(0, q->nranks - 1);
-  lane.step().src(tutti::plugin::in(0)).preop().recv(0, q->nranks - 1).reduce().position(q->rank).postop().store(
-      tutti::plugin::out(0));
+  lane.step()
+      .src(tutti::plugin::in(0))
+      .preop()
+      .recv(0, q->nranks - 1)
+      .reduce()
+      .position(q->rank)
+      .postop()
+      .store(tutti::plugin::out(0));
   return w.emit(*out);
 }
 tutti_status knows_better(void *, const tutti_algo_request *, double *rounds, double *bytes) noexcept {
