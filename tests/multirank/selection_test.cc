@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 nlohmann::json explain(Rank &r, const char *coll, size_t count) {
-  std::vector<char> text(1 << 16);
+  std::vector<char> text(1 << 18);
   if (!EXPECT_OK(r, tuttiCommExplain(r.comm, coll, count, tuttiFloat32, text.data(), text.size()))) return {};
   return nlohmann::json::parse(text.data());
 }
@@ -265,4 +265,30 @@ TEST_CASE("what is preferred and cannot be had is one line, and another way runs
                               "runs instead (tuttiCallConfig_t.preferred) [exchange]"});
                         EXPECT(r, std::count(text.begin(), text.end(), '\n') == 3); // alltoall, alltoallv, and the call's
                       }) == 0);
+}
+TEST_CASE("where no table decides the model does, and all ranks say the same about it") {
+  CHECK(run_processes(3,
+                      [](Rank &r) {
+                        for (const size_t count : {2, 4096, 1 << 20}) {
+                          const nlohmann::json e = explain(r, "all_reduce", count);
+                          double last = 0;
+                          for (const auto &way : e["ways"]) {
+                            if (way.contains("refused")) continue;
+                            EXPECT(r, way.value("predicted_us", 0.0) > 0);
+                            EXPECT(r, way["predicted_us"] == way["cost_us"]);
+                            EXPECT(r, way["cost_us"].get<double>() >= last); // best first
+                            last = way["cost_us"];
+                          }
+                          EXPECT(r, e["ways"][0]["algo"] == e["algo"]);
+                          EXPECT(r, e["ways"][0]["slot_bytes"] == e["slot_bytes"]);
+                          const std::string mine = e["ways"].dump();
+                          std::vector<uint64_t> all(3);
+                          const uint64_t hash = std::hash<std::string>()(mine);
+                          EXPECT_OK(r, tuttiAllGather(&hash, all.data(), 1, tuttiUint64, r.comm, nullptr));
+                          EXPECT_OK(r, tuttiCommSynchronize(r.comm));
+                          EXPECT(r, all[0] == all[1]);
+                          EXPECT(r, all[1] == all[2]);
+                        }
+                      },
+                      {.env = {"TUTTI_PLUGIN_DISABLE=tuner"}}) == 0);
 }

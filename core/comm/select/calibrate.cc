@@ -75,9 +75,8 @@ CostConstants measure_machine(const CpuSet &cpus, bool *whole) {
   measure_rings(&costs, cpus, deadline);
   measure_system(&costs, deadline);
   measure_sockets(&costs, cpus, deadline);
-  measure_memory(&costs, cpus, deadline);
-  *whole = !deadline.expired();
-  return costs;
+  *whole = measure_memory(&costs, cpus, deadline) && !deadline.expired();
+  return CostConstants::decode(costs.encode()).value_or(CostConstants()); // as other ranks and the file will have them
 }
 
 CostConstants machine_costs(const Config &config, const CpuSet &cpus) {

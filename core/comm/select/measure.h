@@ -15,8 +15,9 @@ namespace tutti {
 void measure_rings(CostConstants *costs, const CpuSet &cpus, const Deadline &deadline);
 void measure_sockets(CostConstants *costs, const CpuSet &cpus, const Deadline &deadline); // TCP over loopback
 void measure_kernels(CostConstants *costs, const Deadline &deadline); // copies, reductions, words in the data
-void measure_memory(CostConstants *costs, const CpuSet &cpus, const Deadline &deadline); // copies of more than caches hold
-void measure_system(CostConstants *costs, const Deadline &deadline);                     // turns of a core, process_vm_readv
+// Copies of more than caches hold; false: there was no time for all of them.
+bool measure_memory(CostConstants *costs, const CpuSet &cpus, const Deadline &deadline);
+void measure_system(CostConstants *costs, const Deadline &deadline); // turns of a core, process_vm_readv
 
 // The calling thread, a fresh one, leaves the core of the one that started it: a rank may be bound to a core of its own, the
 // other ranks' cores are idle as they wait for this one.

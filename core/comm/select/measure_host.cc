@@ -140,22 +140,27 @@ void measure_kernels(CostConstants *costs, const Deadline &deadline) {
   if (words > 0) costs->piece_ns = std::max(0.2, (words - 2 * copied) * 56 / 2);
 }
 
-void measure_memory(CostConstants *costs, const CpuSet &cpus, const Deadline &deadline) {
+bool measure_memory(CostConstants *costs, const CpuSet &cpus, const Deadline &deadline) {
   const auto *kernels = host_reduce_service();
   const auto copy = kernels->copy(0), past = kernels->copy(TUTTI_KERNEL_NONTEMPORAL);
   const uint32_t threads = std::clamp(cpus.count(), 1u, kMostThreads);
-  double before = 0;
-  for (size_t i = 0; i < CostConstants::kFootprints.size() && !deadline.expired(); i++) {
+  double before = 0, last_us = 0;
+  for (size_t i = 0; i < CostConstants::kFootprints.size(); i++) {
+    if (std::chrono::duration<double, std::micro>(deadline.left()).count() < 5 * last_us) return false; // four times as much
+    const auto start = Clock::now();
     const double footprint = CostConstants::kFootprints[i];
     const size_t each = std::max<size_t>(64 << 10, static_cast<size_t>(footprint) / (2 * threads)) / 64 * 64;
     const double cached = copy_together(threads, cpus, each, copy, deadline);
-    if (cached <= 0) return;
+    if (cached <= 0) return false;
     if (i == 0) before = cached;
     costs->memory_ns[i] = std::max(0.0, cached - before) / 2; // read and written
-    if (i < 2 || !past || deadline.expired()) continue;       // what the caches hold is not stored past them
+    last_us = us_since(start);
+    if (i < 2 || !past || deadline.expired()) continue; // what the caches hold is not stored past them
     if (const double direct = copy_together(threads, cpus, each, past, deadline); direct > 0)
       costs->past_cache_ns[i] = std::max(0.0, direct - before) / 2;
+    last_us = us_since(start);
   }
+  return true;
 }
 
 void measure_system(CostConstants *costs, const Deadline &deadline) {

@@ -16,7 +16,7 @@
 namespace tutti {
 namespace {
 
-constexpr double kGiveUp = 20e3; // us: a run that takes so long has no partner, or no core for it
+constexpr double kGiveUp = 10e3; // us: a run that takes so long has no partner, or no core for it
 
 // Both ends of two rings, there and back. The geometry is that of protocol "simple".
 struct Pair {

@@ -241,7 +241,7 @@ public:
   // Ranks that run at the same time see each other's messages; which core goes on to its next rank is a matter of chance, as
   // cores do not keep step.
   float per_operation(bool together) {
-    constexpr uint32_t kWarm = 1, kMeasured = 4;
+    constexpr uint32_t kWarm = 2, kMeasured = 12;
     together_ = together;
     std::vector<size_t> at(cores_.size(), 0);
     uint32_t turns = 0, warm = 0, dice = 1;
