@@ -27,8 +27,7 @@ Result<uint32_t> Communicator::choice_as_asked(uint32_t row, uint32_t bucket, co
   return asked_places_[key] = place;
 }
 
-Result<const Bound *> Communicator::bound_as_asked(const Op &op, uint32_t bucket, const CallConfig &asked) {
-  const uint64_t key = key_of(op, bucket);
+Result<const Bound *> Communicator::bound_as_asked(const Op &op, uint32_t bucket, uint64_t key, const CallConfig &asked) {
   if (asked_latest_.key == key && asked_latest_.id == asked.id) return asked_latest_.bound;
   auto it = asked_bounds_.find({key, asked.id});
   if (it == asked_bounds_.end()) {
@@ -42,20 +41,6 @@ Result<const Bound *> Communicator::bound_as_asked(const Op &op, uint32_t bucket
   }
   asked_latest_ = {key, asked.id, it->second};
   return it->second;
-}
-
-Status Communicator::submit_as_asked(const Op &plain, const CallConfig &asked, tuttiStream_t stream) {
-  Op op = plain;
-  if (!asked.tag.empty()) op.info.tag = asked.tag.c_str();
-  if (asked.id == 0) return submit(op, stream); // only a tag
-  number_++;
-  if (moves_nothing(op)) return pass_over(op);
-  auto bound = bound_as_asked(op, bucket_of(op.bytes), asked);
-  if (!bound.ok()) {
-    number_--; // nothing was sent: the call did not happen
-    return std::move(bound.status());
-  }
-  return enqueue_op(*bound, op, stream);
 }
 
 } // namespace tutti

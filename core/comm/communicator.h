@@ -209,7 +209,7 @@ private:
     return place < n ? selection_.choices[place] : asked_choices_[place - n];
   }
   Status explain_choice(uint32_t row, uint32_t bucket, const CallConfig *asked, nlohmann::ordered_json &out);
-  Result<const Bound *> bound_as_asked(const Op &op, uint32_t bucket, const CallConfig &asked);
+  Result<const Bound *> bound_as_asked(const Op &op, uint32_t bucket, uint64_t key, const CallConfig &asked);
   Result<std::shared_ptr<const Plan>> make_plan(const BoundKey &key, const Choice &choice) const;
   bool many_slices(const Plan &plan, const Op &op, uint32_t bucket, const Choice &choice) const;
   void shape_buffers(const Op &op, OpArgs *args) const;
@@ -232,21 +232,6 @@ private:
   Iface<tutti_tuner_v1> tuner_;
   SelectionTable selection_;
   std::unique_ptr<Selector> selector_; // for explanations, and for what calls ask
-
-  // What calls asked for. By id of the call configuration.
-  struct AskedBound {
-    uint64_t key = 0;
-    uint32_t id = 0;
-    const Bound *bound = nullptr;
-  };
-  struct AskedClass {
-    uint32_t id, row, bucket;
-    auto operator<=>(const AskedClass &) const = default;
-  };
-  std::vector<Choice> asked_choices_;
-  std::map<AskedClass, uint32_t> asked_places_; // of choices
-  std::map<std::pair<uint64_t, uint32_t>, const Bound *> asked_bounds_;
-  AskedBound asked_latest_;
 
   std::array<std::array<Hot, kBuckets>, kRows> hot_{};
   std::unordered_map<uint64_t, const Bound *> found_;   // by Hot::key, for operations that take turns
@@ -279,6 +264,21 @@ private:
   Error end_ = no_error(); // what ended the communicator; valid when failed
   JoinStop join_stop_;
   std::thread background_;
+
+  // What calls asked for. By id of the call configuration.
+  struct AskedBound {
+    uint64_t key = 0;
+    uint32_t id = 0;
+    const Bound *bound = nullptr;
+  };
+  struct AskedClass {
+    uint32_t id, row, bucket;
+    auto operator<=>(const AskedClass &) const = default;
+  };
+  std::vector<Choice> asked_choices_;
+  std::map<AskedClass, uint32_t> asked_places_; // of choices
+  std::map<std::pair<uint64_t, uint32_t>, const Bound *> asked_bounds_;
+  AskedBound asked_latest_;
 };
 
 } // namespace tutti

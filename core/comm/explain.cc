@@ -52,7 +52,7 @@ Status Communicator::explain_choice(uint32_t row, uint32_t bucket, const CallCon
   if (!who.detail.empty()) out["decided_how"] = who.detail;
   if (asked && asked->shapes_links()) out["shaped_by"] = "call";
   if (asked && !asked->tag.empty()) out["tag"] = asked->tag;
-  out["deterministic"] = options_.config->text("coll.deterministic");
+  out["deterministic"] = options_.config->setting_for("coll.deterministic", coll_of_row(row), bytes).text;
   out["bucket"] = bucket;
   out["ways"] = ordered_json::array();
   for (const Rated &w : ways) {

@@ -95,7 +95,7 @@ void Communicator::shape_buffers(const Op &op, OpArgs *args) const {
 }
 
 // Nothing to move: the number alone keeps ranks in step.
-bool Communicator::moves_nothing(const Op &op) const {
+inline bool Communicator::moves_nothing(const Op &op) const {
   const bool untouched = nranks_ == 1 && op.in_place && !op.has_factor;
   return op.bytes == 0 || untouched;
 }
@@ -110,10 +110,25 @@ Status Communicator::pass_over(const Op &op) {
   return core_->engine->failed() ? core_->engine->error() : Status();
 }
 
-uint64_t Communicator::key_of(const Op &op, uint32_t bucket) {
+inline uint64_t Communicator::key_of(const Op &op, uint32_t bucket) {
   return uint64_t(1) << 63 | uint64_t(op.in_place) << 62 | uint64_t(bucket) << 52 | uint64_t(op.row) << 48 |
          uint64_t(static_cast<uint32_t>(op.info.root + 1) + block_bucket(op)) << 16 | uint64_t(op.dtype) << 8 |
          op.redop; // what has such blocks has no root
+}
+
+[[gnu::always_inline]] inline Status Communicator::enqueue_op(const Bound *bound, const Op &op, tuttiStream_t stream) {
+  OpArgs args;
+  args.in = op.in;
+  args.out = op.out;
+  shape_buffers(op, &args);
+  args.in_place = op.in_place;
+  if (op.has_factor) args.preop_factor = op.factor.data();
+  args.postop_divisor = nranks_ > 1 ? op.divisor : 0;
+  args.call = op.info;
+  args.call.number = number_;
+  if (!stream) [[likely]]
+    return enqueue(bound, args, {});
+  return enqueue(bound, args, {&stream, 1});
 }
 
 Status Communicator::submit(const Op &op, tuttiStream_t stream) {
@@ -138,19 +153,19 @@ Status Communicator::submit(const Op &op, tuttiStream_t stream) {
   return enqueue_op(hot.bound, op, stream);
 }
 
-Status Communicator::enqueue_op(const Bound *bound, const Op &op, tuttiStream_t stream) {
-  OpArgs args;
-  args.in = op.in;
-  args.out = op.out;
-  shape_buffers(op, &args);
-  args.in_place = op.in_place;
-  if (op.has_factor) args.preop_factor = op.factor.data();
-  args.postop_divisor = nranks_ > 1 ? op.divisor : 0;
-  args.call = op.info;
-  args.call.number = number_;
-  if (!stream) [[likely]]
-    return enqueue(bound, args, {});
-  return enqueue(bound, args, {&stream, 1});
+Status Communicator::submit_as_asked(const Op &plain, const CallConfig &asked, tuttiStream_t stream) {
+  Op op = plain;
+  if (!asked.tag.empty()) op.info.tag = asked.tag.c_str();
+  if (asked.id == 0) return submit(op, stream); // only a tag
+  number_++;
+  if (moves_nothing(op)) return pass_over(op);
+  const uint32_t bucket = bucket_of(op.bytes);
+  auto bound = bound_as_asked(op, bucket, key_of(op, bucket), asked);
+  if (!bound.ok()) {
+    number_--; // nothing was sent: the call did not happen
+    return std::move(bound.status());
+  }
+  return enqueue_op(*bound, op, stream);
 }
 
 Status Communicator::enqueue(const Bound *bound, const OpArgs &args, std::span<const tuttiStream_t> streams) {

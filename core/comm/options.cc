@@ -69,10 +69,11 @@ Result<InitOptions> read_options(const tuttiConfig_t *given, const InitOptions &
   if (c.memoryCapBytes) o.number("memoryCapBytes", "memory.cap", static_cast<int64_t>(c.memoryCapBytes));
   o.text("deterministic", "coll.deterministic", c.deterministic);
   InitOptions out = base;
-  TUTTI_ASSIGN(config, base.config->with(o.list()));
+  if (c.commName) out.name = c.commName;
+  const auto own = out.name == base.name ? base.config : base.config->for_communicator(out.name);
+  TUTTI_ASSIGN(config, own->with(o.list()));
   out.config = config;
   out.blocking = config->flag("core.blocking");
-  if (c.commName) out.name = c.commName;
   for (const auto &want : o.list())
     if (config->setting(want.key).origin != want.origin)
       log::info(log::Subsys::env, "{} = \"{}\" is overruled by {}", want.origin, want.text, config->setting(want.key).origin);

@@ -33,11 +33,16 @@ std::vector<std::string> keys_of(std::string_view table) {
   return out;
 }
 
+std::string place_of(const TomlEntry &e) {
+  return e.communicator.empty() ? "" : fmt::format("[communicator.{}] ", e.communicator.substr(0, 80));
+}
+
 Status unknown_table(const TomlEntry &e) {
   std::vector<std::string> tables = all_tables();
-  tables.push_back("plugin.NAME");
-  return bad("{}: unknown table {}{} valid tables: {}", e.raw.origin, quoted(e.table), did_you_mean(e.table, tables),
-             fmt::join(tables, ", "));
+  tables.insert(tables.end(), {"plugin.NAME", "communicator.NAME"});
+  if (!e.communicator.empty()) tables = all_tables();
+  return bad("{}: {}unknown table {}{} valid tables: {}", e.raw.origin, place_of(e), quoted(e.table),
+             did_you_mean(e.table, tables), fmt::join(tables, ", "));
 }
 
 // The nearest key of the table, else the same key in another one.
@@ -51,7 +56,8 @@ Status unknown_key(const TomlEntry &e) {
         if (k == e.key) everywhere.push_back(t + "." + k);
     if (!everywhere.empty()) hint = fmt::format("; did you mean \"{}\"?", everywhere[0]);
   }
-  return bad("{}: [{}] unknown key {}{} valid keys: {}", e.raw.origin, e.table, quoted(e.key), hint, fmt::join(keys, ", "));
+  return bad("{}: {}[{}] unknown key {}{} valid keys: {}", e.raw.origin, place_of(e), e.table, quoted(e.key), hint,
+             fmt::join(keys, ", "));
 }
 
 std::vector<std::string> tutti_names() {
@@ -125,6 +131,11 @@ Result<Setting> check_value(std::string_view key, const std::string &text, const
 }
 
 Status Config::Impl::set(size_t option, const Raw &raw, Source source) {
+  if (core_options()[option].key == kClassKey && source != Source::builtin) {
+    TUTTI_ASSIGN(more, parse_classes(raw));
+    add_classes(std::move(more), source);
+    return {};
+  }
   TUTTI_ASSIGN(value, parse_setting(core_options()[option], raw));
   settings[option] = std::move(value);
   sources[option] = source;
@@ -145,17 +156,47 @@ Status Config::Impl::apply_file(const TomlFile &file) {
   TUTTI_ASSIGN(entries, read_toml(file.text, file.name));
   files.push_back(file.name);
   const std::vector<std::string> tables = all_tables();
-  for (const auto &e : entries) {
-    if (e.table.starts_with(kPluginTable)) {
-      plugin_tables[e.table.substr(kPluginTable.size())][e.key] = e.raw;
+  for (size_t at = 0, end; at < entries.size(); at = end) {
+    const TomlEntry &e = entries[at];
+    end = at + 1;
+    if (e.item < 0) {
+      TUTTI_TRY(apply_entry(e, tables));
       continue;
     }
-    if (std::find(tables.begin(), tables.end(), e.table) == tables.end()) return unknown_table(e);
-    if (e.key.empty()) continue;
-    const size_t i = option_index(e.table + "." + e.key);
-    if (i == settings.size()) return unknown_key(e);
-    TUTTI_TRY(set(i, e.raw, Source::file));
+    if (e.table + "." + e.key != kClassKey)
+      return bad("{}: {}[[{}.{}]]: only [[{}]] is a list of tables", e.raw.origin, place_of(e), e.table, e.key, kClassKey);
+    while (end < entries.size() && entries[end].item == e.item && !entries[end].item_key.empty()) end++;
+    TUTTI_ASSIGN(made, class_from({entries.data() + at, end - at}));
+    if (e.communicator.empty())
+      add_classes({std::move(made)}, Source::file);
+    else
+      communicators[e.communicator].classes.push_back(std::move(made));
   }
+  return {};
+}
+
+Status Config::Impl::apply_entry(const TomlEntry &e, std::span<const std::string> tables) {
+  if (e.communicator.empty() && e.table.starts_with(kPluginTable)) {
+    plugin_tables[e.table.substr(kPluginTable.size())][e.key] = e.raw;
+    return {};
+  }
+  if (std::find(tables.begin(), tables.end(), e.table) == tables.end()) return unknown_table(e);
+  if (e.key.empty()) return {};
+  const size_t i = option_index(e.table + "." + e.key);
+  if (i == settings.size()) return unknown_key(e);
+  if (e.communicator.empty()) return set(i, e.raw, Source::file);
+  const Option &option = core_options()[i];
+  if (option.scope != Scope::communicator)
+    return bad("{}: {}{} holds for the whole process; put it under [{}]", e.raw.origin, place_of(e), option.key, e.table);
+  CommunicatorTable &own = communicators[e.communicator];
+  if (option.key == kClassKey) {
+    TUTTI_ASSIGN(more, parse_classes(e.raw));
+    own.classes.insert(own.classes.end(), more.begin(), more.end());
+    return {};
+  }
+  TUTTI_ASSIGN(value, parse_setting(option, e.raw));
+  std::erase_if(own.settings, [&](const auto &known) { return known.first == i; }); // of a weaker file
+  own.settings.emplace_back(i, std::move(value));
   return {};
 }
 
@@ -287,7 +328,7 @@ Result<std::shared_ptr<const Config>> Config::with(std::span<const Override> ove
       for (const auto &option : core_options()) keys.push_back(option.key);
       return bad("{}: no option {}{}", o.origin, quoted(o.key), did_you_mean(o.key, keys));
     }
-    if (api && impl->sources[i] == Source::environment) continue;
+    if (api && impl->sources[i] == Source::environment && o.key != kClassKey) continue;
     TUTTI_TRY(impl->set(i, raw, api ? Source::api : Source::tool));
   }
   TUTTI_TRY(impl->check_between());

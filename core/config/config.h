@@ -33,7 +33,8 @@ struct Option {
   Scope scope = Scope::process;
   bool agree = false; // all ranks must have the same value: part of agreement_hash()
   Grammar grammar = Grammar::plain;
-  char separator = ','; // between the items of a list in the environment
+  char separator = ',';   // between the items of a list in the environment
+  bool per_class = false; // may be set for an operation class, too
   std::string env_name() const;
 };
 std::span<const Option> core_options();
@@ -43,6 +44,16 @@ struct Setting {
   int64_t number = 0; // BOOL, INT, BYTES (bytes), DURATION (ns), STRING with choices (index), log.subsys (bits)
   std::vector<std::string> list;
   std::string origin; // "default", "/etc/tutti/tutti.toml:12", "TUTTI_TIMEOUT", "NCCL_DEBUG", "tuttiConfig_t.timeoutMs"
+};
+
+// Options of some collectives and sizes: [[coll.class]], TUTTI_COLL_CLASS.
+struct OpClass {
+  std::vector<tutti_coll> ops; // empty = every collective
+  uint64_t min_bytes = 0, max_bytes = UINT64_MAX;
+  std::map<std::string, Setting> values; // by key of the option: "coll.depth"
+  std::string origin;
+  bool holds_for(tutti_coll coll, uint64_t bytes) const;
+  std::string text() const; // "ops=all_reduce max_bytes=64KiB depth=8", values as all ranks would write them
 };
 
 // "default", "file", "environment", "api" (the program) or "tool" (a command line of ours).
@@ -69,6 +80,12 @@ public:
   const std::string &text(std::string_view key) const;
   const std::vector<std::string> &list(std::string_view key) const;
   const Setting &setting(std::string_view key) const;
+  // What holds for a collective of a size class, whose largest size is `bytes`: the strongest class that fits and sets the key,
+  // else setting(key). Where coll.algo or coll.proto of a program or the environment name the collective, they are as strong
+  // as a class from there.
+  const Setting &setting_for(std::string_view key, tutti_coll coll, uint64_t bytes) const;
+  std::vector<const Setting *> settings_of(std::string_view key) const; // setting() and those of all classes
+  std::vector<const OpClass *> classes() const;                         // weakest first
   bool is_default(std::string_view key) const;
 
   // Values of a plugin's own options: [plugin.NAME] and TUTTI_PLUGIN_NAME_KEY, checked against its table; called by the loader.
@@ -83,6 +100,14 @@ public:
     std::string key, text, origin;
   };
   Result<std::shared_ptr<const Config>> with(std::span<const Override> overrides) const;
+  // What [communicator.NAME] of files says laid over files, below what programs and the environment set. No table: this.
+  std::shared_ptr<const Config> for_communicator(std::string_view name) const;
+  // (name, key, value) of all those tables, for `tutti info config`; classes as "coll.class".
+  struct CommunicatorSetting {
+    std::string name, key;
+    Setting setting;
+  };
+  std::vector<CommunicatorSetting> communicator_settings() const;
 
   // NCCL_* names in the environment that nothing has claimed so far.
   struct ForeignName {

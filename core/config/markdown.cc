@@ -18,14 +18,15 @@ Nothing has to be configured. What is set comes from, weakest first:
 2. the system's file `/etc/tutti/tutti.toml`;
 3. the user's file: the one that `TUTTI_CONFIG` names, else `./tutti.toml` (only when it belongs to you and nobody else may write
    it), else `~/.config/tutti/tutti.toml` (`$XDG_CONFIG_HOME` is respected);
-4. what the program sets in `tuttiConfig_t`;
-5. the environment: the `TUTTI_` name, else the first of the other names that is set. An empty variable counts as not set;
-6. the command line of our own tools.
+4. what these files say for a communicator of that name (see Scopes);
+5. what the program sets in `tuttiConfig_t`;
+6. the environment: the `TUTTI_` name, else the first of the other names that is set. An empty variable counts as not set;
+7. the command line of our own tools.
 
 `tutti info config` shows every value and where it came from. A key or `TUTTI_` name that does not exist, a bad value and a value out
 of range are errors that name the file and line, or the variable, and the nearest valid name. `NCCL_` names that have no meaning here
-are reported once in the log (level info when the name is known, warn when it is not) and do no harm. `NCCL_NET_PLUGIN` and
-`NCCL_TUNER_PLUGIN` are among them: they name plugins of another ABI; ours are named by `TUTTI_NET_PLUGIN` and `TUTTI_TUNER_PLUGIN`.
+are reported once in the log (level info when the name is known, warn when it is not) and do no harm; where something else does
+their work, the line says what ([the list](coming-from-nccl.md#names-that-are-answered)).
 
 A process with more rights than its user (set-uid, file capabilities) takes only the system's file, what the program sets, and the
 defaults: no other file, and nothing from the environment.
@@ -52,6 +53,41 @@ powers of 1024 with or without B), durations `"200us"`, `"100ms"`, `"30s"`, `"10
 
 Ranks must agree on the options marked "all ranks"; they compare them when a communicator is made, and a difference is an error that
 shows both values.
+
+## Scopes
+
+What is said more narrowly wins: a call, then an operation class, then a communicator, then the process. Within one scope the list
+above holds.
+
+```toml
+[coll]                          # the process: every communicator
+proto = "^ll128"
+
+[communicator.eval]             # the one that the program calls "eval" (commName), and those split from it without a name
+plugins.tuner = "other"
+coll.max_channels = 2
+
+[[coll.class]]                  # some operations: collectives and sizes
+ops = "all_reduce,reduce_scatter"
+max_bytes = "64KiB"
+algo = "direct"
+
+[[communicator.eval.coll.class]]
+min_bytes = "16MiB"             # of every collective
+depth = 16
+```
+
+**A communicator** by name takes every option that a program could set for one: those outside `core`, `net`, `shm`, `coll`, `tuner`,
+`p2p`, `plan`, `memory` and `plugins.tuner` hold for the process, and saying so is the error. The name is `tuttiConfig_t.commName`.
+
+**A class** takes the options marked "class". `ops` lists collectives (left out: all), `min_bytes` and `max_bytes` are powers of two:
+sizes are decided by class, each up to twice the one below, and a class of sizes belongs to the limits that hold its largest size. An
+alltoallv, of whose size no rank knows all, counts as an alltoall of 1 MiB. Where two classes fit, the later one wins, key by key, and
+those for a communicator over those for all. In the environment the same is one line: `TUTTI_COLL_CLASS="ops=all_reduce max_bytes=64K
+algo=direct; min_bytes=16M depth=16"`; it is stronger than the files' classes. A list of `coll.algo` or `coll.proto` that names a
+collective (`all_reduce:ring`) counts as a class when it comes from the environment or the program.
+
+**A call** is shaped by the program: `tuttiCallConfigBegin` ([selecting](selecting.md)).
 )";
 
 constexpr std::string_view kEnd = R"(
@@ -100,7 +136,11 @@ std::string row(const Option &o) {
   std::string names = "`" + o.env_name() + "`";
   for (const auto &a : o.aliases) names += " `" + a + "`";
   return fmt::format("| `{}` | {} | {} | {}{} | {} |\n", key, o.default_value.empty() ? "" : "`" + o.default_value + "`",
-                     allowed(o), o.help, o.agree ? " (all ranks)" : "", names);
+                     allowed(o), o.help,
+                     o.agree && o.per_class ? " (all ranks, class)"
+                     : o.agree              ? " (all ranks)"
+                                            : "",
+                     names);
 }
 
 } // namespace

@@ -1,4 +1,5 @@
 // Options of plugins: their tables, their names in the environment, and what is left over once all plugins are known.
+#include "config/hints.h"
 #include "config/impl.h"
 #include "config/names.h"
 #include "log/log.h"
@@ -128,7 +129,7 @@ Status Config::check_plugin_tables(std::span<const std::string> known_plugins) c
   TUTTI_TRY(check_variables(*impl_, known_plugins, list("plugins.disable")));
   for (const auto &f : foreign_names())
     log::write_once(f.known ? log::Level::info : log::Level::warn, log::Subsys::env, "foreign-name:" + f.name,
-                    f.known ? f.name + " is set and has no meaning here" : f.name + " is set and unknown; it has no effect");
+                    f.known ? answer_to(f.name) : f.name + " is set and unknown; it has no effect");
   return {};
 }
 

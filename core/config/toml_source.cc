@@ -19,10 +19,12 @@ public:
       if (!node.is_table())
         return bad("{}: {} stands outside any table; put it under [core] or another table", at(node.source()),
                    quoted(table_name));
-      if (table_name != "plugin")
-        TUTTI_TRY(values(table_name, *node.as_table()));
-      else
+      if (table_name == "plugin")
         TUTTI_TRY(plugins(*node.as_table()));
+      else if (table_name == "communicator")
+        TUTTI_TRY(communicators(*node.as_table()));
+      else
+        TUTTI_TRY(values(table_name, *node.as_table()));
     }
     return {};
   }
@@ -40,13 +42,69 @@ private:
     return {};
   }
 
-  Status values(const std::string &table_name, const toml::table &t) {
-    entries_.push_back({table_name, "", {"", {}, false, at(t.source()), at(t.source())}});
-    for (const auto &[key, node] : t) TUTTI_TRY(value(table_name, std::string(key.str()), node));
+  Status communicators(const toml::table &all) {
+    for (const auto &[key, node] : all) {
+      const std::string name(key.str());
+      if (!node.is_table() || name.empty())
+        return bad("{}: {} in [communicator] is not the table of a communicator; write [communicator.NAME] and keys with their "
+                   "table below it, as plugins.tuner = \"x\"",
+                   at(node.source()), quoted(name));
+      for (const auto &[table_key, table_node] : *node.as_table()) {
+        if (!table_node.is_table())
+          return bad("{}: [communicator.{}] {} stands without its table; write it as plugins.tuner, coll.algo",
+                     at(table_node.source()), shortened(name), quoted(std::string(table_key.str())));
+        if (table_key.str() == "plugin")
+          return bad(
+              "{}: [communicator.{}] plugin: options of a plugin hold for the whole process; put them under [plugin.NAME]",
+              at(table_node.source()), shortened(name));
+        communicator_ = name;
+        TUTTI_TRY(values(std::string(table_key.str()), *table_node.as_table()));
+        communicator_.clear();
+      }
+    }
     return {};
   }
 
-  Status value(const std::string &table_name, const std::string &key, const toml::node &node) {
+  // Those of [[TABLE.KEY]].
+  Status items(const std::string &table_name, const std::string &key, const toml::array &list) {
+    int item = 0;
+    for (const auto &node : list) {
+      const std::string where = at(node.source());
+      add({table_name, key, {"", {}, false, where, where}, "", item, ""});
+      for (const auto &[item_key, value_node] : *node.as_table()) {
+        const std::string name(item_key.str());
+        TUTTI_ASSIGN(entry, value(table_name + "." + key, name, value_node));
+        entry.table = table_name;
+        entry.key = key;
+        entry.item = item;
+        entry.item_key = name;
+        add(std::move(entry));
+      }
+      item++;
+    }
+    return {};
+  }
+
+  void add(TomlEntry entry) {
+    entry.communicator = communicator_;
+    entries_.push_back(std::move(entry));
+  }
+
+  Status values(const std::string &table_name, const toml::table &t) {
+    add({table_name, "", {"", {}, false, at(t.source()), at(t.source())}});
+    for (const auto &[key, node] : t) {
+      const std::string name(key.str());
+      if (node.is_array_of_tables()) {
+        TUTTI_TRY(items(table_name, name, *node.as_array()));
+        continue;
+      }
+      TUTTI_ASSIGN(entry, value(table_name, name, node));
+      add(std::move(entry));
+    }
+    return {};
+  }
+
+  Result<TomlEntry> value(const std::string &table_name, const std::string &key, const toml::node &node) {
     TomlEntry entry{table_name, key, {"", {}, false, at(node.source()), ""}};
     const std::string label = fmt::format("{}: {}.{}", entry.raw.origin, shortened(table_name), shortened(key));
     if (const auto *list = node.as_array()) {
@@ -63,8 +121,7 @@ private:
       entry.raw.text = text;
       entry.raw.label = fmt::format("{} = {}", label, quoted(text));
     }
-    entries_.push_back(std::move(entry));
-    return {};
+    return entry;
   }
 
   static Result<std::string> scalar(const std::string &origin, const std::string &table_name, const std::string &key,
@@ -80,6 +137,7 @@ private:
   }
 
   const std::string &name_;
+  std::string communicator_;
   std::vector<TomlEntry> entries_;
 };
 

@@ -132,7 +132,7 @@ private:
   Status stopped(); // the error, once nothing touches buffers any more
   void on_blocked();
   void remember(const CallInfo &call, const Bound *bound, uint64_t seq, uint32_t signature);
-  void remember_tag(uint64_t seq, const char *text);
+  [[gnu::cold, gnu::noinline]] void remember_tag(uint64_t seq, const char *text);
   void die(Error error); // fail() and tell all ranks
 
   // diagnose.cc
@@ -210,7 +210,6 @@ private:
   std::unique_ptr<Queued[]> queue_;
   uint64_t queue_start_ = 1; // the operation in queue_[0]; changes while no operation is queued
   std::array<Recent, kRecent> recent_;
-  std::array<std::array<std::atomic<uint64_t>, kTagWords>, kRecent> recent_tags_{}; // of those that have one
   std::atomic<uint64_t> started_{0};
   std::atomic<bool> quiesced_{false};
   mutable std::mutex mutex_; // guards error_ to skipped_count_, and a Recent's bound against release()
@@ -223,6 +222,7 @@ private:
   std::array<Remembered, 16> skipped_{}; // calls that had nothing to move
   uint64_t skipped_count_ = 0;
   uint64_t nonce_ = 1;
+  std::array<std::array<std::atomic<uint64_t>, kTagWords>, kRecent> recent_tags_{}; // of those that have one
 };
 
 uint32_t call_signature(const CallInfo &call); // odd

@@ -81,12 +81,15 @@ bool Loader::disabled(std::string_view name) const {
   return false;
 }
 
-std::vector<std::string> Loader::named(const char *key) const {
-  std::vector<std::string> out;
-  const Setting &s = config_->setting(key);
-  if (config_->is_default(key)) return out;
-  for (const std::string &entry : s.list.empty() ? std::vector<std::string>{s.text} : s.list)
-    if (!entry.empty() && !same(entry, "none")) out.push_back(entry);
+std::vector<Loader::Named> Loader::named(const char *key) const {
+  std::vector<Named> out;
+  const auto add = [&](const Setting &s) {
+    for (const std::string &entry : s.list.empty() ? std::vector<std::string>{s.text} : s.list)
+      if (!entry.empty() && !same(entry, "none")) out.push_back({entry, s.origin});
+  };
+  if (!config_->is_default(key)) add(config_->setting(key));
+  for (const auto &own : config_->communicator_settings())
+    if (own.key == key) add(own.setting);
   return out;
 }
 
@@ -246,7 +249,7 @@ Status Loader::adopt(const tutti_plugin_desc *desc, const std::string &path, uin
 
 Status Loader::load_named_paths() {
   for (const char *key : {"plugins.net", "plugins.tuner"})
-    for (const std::string &entry : named(key))
+    for (const auto &[entry, origin] : named(key))
       if (is_path(entry)) TUTTI_TRY(load_file(entry));
   return {};
 }
@@ -257,14 +260,14 @@ Status Loader::check_named(const char *key, const char *iface) {
     uint32_t struct_size, second;
     const char *name;
   };
-  for (const std::string &entry : named(key)) {
+  for (const auto &[entry, origin] : named(key)) {
     bool found = false;
     for (const auto &f : r_->all<AnyTable>(iface))
       found |= same(f.table->name, entry) || same(f.plugin->desc->name, stem(entry)) ||
                (is_path(entry) && real_path(f.plugin->path) == real_path(entry));
     if (found) continue;
     Status status = r_->not_found(iface, entry);
-    status.error().message = fmt::format("{} ({}): {}", key, config_->setting(key).origin, status.error().message);
+    status.error().message = fmt::format("{} ({}): {}", key, origin, status.error().message);
     return status;
   }
   return {};

@@ -30,7 +30,10 @@ private:
   std::string name_conflict(const Plugin &plugin) const;
   Status load_named_paths();
   Status check_named(const char *key, const char *iface);
-  std::vector<std::string> named(const char *key) const;
+  struct Named {
+    std::string entry, origin;
+  };
+  std::vector<Named> named(const char *key) const; // by configuration, of any communicator
   bool disabled(std::string_view name) const;
   void skip(const std::string &path, std::string reason, bool foreign = false);
   bool seen(const std::string &real_path);

@@ -145,6 +145,11 @@ nlohmann::json config_json(const Config &config) {
   nlohmann::json out = nlohmann::json::object();
   for (const auto &[option, setting] : config.all())
     out[option->key] = {{"value", setting->text}, {"origin", setting->origin}, {"default", option->default_value}};
+  for (const auto &s : config.communicator_settings()) {
+    auto &own = out["communicator." + s.name + "." + s.key];
+    const std::string before = own.is_null() ? "" : own["value"].get<std::string>() + "; "; // several classes
+    own = {{"value", before + s.setting.text}, {"origin", s.setting.origin}};
+  }
   return out;
 }
 
@@ -183,7 +188,14 @@ int print_config(const Config &config, bool all) {
   int shown = 0;
   for (const auto &[option, setting] : config.all()) {
     if (!all && config.is_default(option->key)) continue;
-    print_setting(option->key, *setting, config.is_default(option->key));
+    if (option->key == "coll.class" && !config.classes().empty()) {
+      for (const OpClass *c : config.classes()) fmt::print("  {:<28} {}  {}\n", option->key, c->text(), c->origin);
+    } else
+      print_setting(option->key, *setting, config.is_default(option->key));
+    shown++;
+  }
+  for (const auto &s : config.communicator_settings()) {
+    print_setting("communicator." + s.name + "." + s.key, s.setting, false);
     shown++;
   }
   return shown;

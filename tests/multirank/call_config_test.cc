@@ -2,6 +2,7 @@
 // things.
 #include "operations.h"
 #include "text.h"
+#include "tutti/tutti.hpp"
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -336,5 +337,39 @@ TEST_CASE("a configuration of an older program, which ends earlier, means what i
           c.bufferBytes = ~0ull; // not its own
           const With with(r, c);
           EXPECT(r, explain(r, "all_reduce", 8)["algo"] == "ring");
+        }) == 0);
+}
+
+TEST_CASE("C++: a configuration holds for the life of an object, and goes with an exception") {
+  CHECK(run_threads(2, [](Rank &r) {
+          tutti::Comm comm(r.comm);
+          r.comm = nullptr;
+          std::vector<float> x(100, 1), y(100);
+          Rank mine{r.rank, r.n, comm.get()};
+          tuttiCallConfig_t ring = tutti::CallConfig::default_config();
+          ring.algo = "ring";
+          try {
+            const tutti::CallConfig outer(ring);
+            const tutti::CallConfig tag("inner");
+            comm.all_reduce(x, y, tutti::Op::sum);
+            comm.synchronize();
+            const auto e = explain(mine, "all_reduce", 100);
+            EXPECT(r, y[99] == 2 && e["algo"] == "ring" && e["tag"] == "inner" && e.contains("bound"));
+            comm.all_to_all(x, y);
+            EXPECT(r, false);
+          } catch (const tutti::Error &e) {
+            EXPECT(r, e.code() == tuttiInvalidUsage);
+            says(r, e.what(), {"tuttiCallConfig_t.algo \"ring\"", "[inner]"});
+          }
+          EXPECT(r, !explain(mine, "all_reduce", 100).contains("tag"));
+          ring.algo = "nope";
+          try {
+            const tutti::CallConfig wrong(ring);
+            EXPECT(r, false);
+          } catch (const tutti::Error &e) {
+            says(r, e.what(), {"nope"});
+          }
+          EXPECT(r, tuttiCallConfigEnd() == tuttiInvalidUsage); // none is left
+          r.failures += mine.failures;
         }) == 0);
 }

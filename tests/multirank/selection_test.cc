@@ -1,6 +1,7 @@
 // What runs: forced algorithms, settings of one communicator, explanations, the log, and ranks that must agree.
 #include "operations.h"
 #include "text.h"
+#include <algorithm>
 #include <cstdlib>
 #include <doctest/doctest.h>
 #include <filesystem>
@@ -89,8 +90,12 @@ TEST_CASE("an explanation holds the choice, the other ways with cost or reason, 
             r.expect(e.contains(key), key, __FILE__, __LINE__);
           EXPECT(r, e["bytes"] == 4000 && e["nranks"] == 3 && e["rank"] == r.rank);
           EXPECT(r, e["ways"].size() >= 2);
-          for (const auto &way : e["ways"])
-            EXPECT(r, way.contains("place") != way.contains("refused")); // the table knows no times
+          size_t chosen = 0;
+          for (const auto &way : e["ways"]) {
+            EXPECT(r, way.contains("place") != way.contains("refused")); // the table knows no times, and nothing is excluded
+            chosen += way.contains("chosen");
+          }
+          EXPECT(r, chosen == 1 && e["decided_by"] == "tuner");
           EXPECT(r, e["transports"] == nlohmann::json({{"shm", 2}}));
           EXPECT(r, e["links"].size() == 2);
           char small[8];
@@ -177,5 +182,87 @@ TEST_CASE("the start-up log names version, files, settings with their origin, pl
                           }
                         }
                         fs::remove(mine);
+                      }) == 0);
+}
+
+TEST_CASE("a class of sizes runs as a file says, and who decided is told") {
+  const TempDir dir;
+  const std::string file = (dir.path / "class.toml").string();
+  std::ofstream(file) << "[[coll.class]]\nops = \"all_reduce\"\nmin_bytes = \"64K\"\nalgo = \"ring\"\nslot_bytes = \"4K\"\n";
+  CHECK(run_processes(3,
+                      [](Rank &r) {
+                        const auto small = explain(r, "all_reduce", 1000), large = explain(r, "all_reduce", 1 << 16);
+                        EXPECT(r, small["algo"] == "direct" && small["decided_by"] == "tuner");
+                        EXPECT(r, large["algo"] == "ring" && large["slot_bytes"] == 4096 && large["decided_by"] == "file");
+                        says(r, large["decided_how"].get<std::string>(), {"\"all_reduce:ring\"", "class.toml:4"});
+                        EXPECT(r, explain(r, "all_gather", 1 << 16)["decided_by"] == "tuner");
+                        run_all(r, {1000, 1 << 16}, false);
+                      },
+                      {.env = {"TUTTI_CONFIG=" + file}}) == 0);
+}
+TEST_CASE("classes that differ from rank to rank are an error that shows both") {
+  CHECK(run_processes(2, {.init = false}, [](Rank &r, const tuttiUniqueId &id) {
+          if (r.rank == 1) setenv("TUTTI_COLL_CLASS", "ops=reduce depth=8", 1);
+          says(r, refusal(r, id), {"rank 1", "coll.class", "\"ops=reduce depth=8\"", "of rank 0 it is \"\""});
+        }) == 0);
+}
+TEST_CASE("a communicator has what files say for its name, and a split of it, too") {
+  const TempDir dir;
+  const std::string file = (dir.path / "names.toml").string();
+  std::ofstream(file) << "[communicator.eval]\ncoll.algo = \"ring\"\n[communicator.part]\ncoll.algo = \"tree\"\n";
+  CHECK(run_processes(3, {.env = {"TUTTI_CONFIG=" + file}, .init = false}, [](Rank &r, const tuttiUniqueId &id) {
+          tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+          config.commName = "eval";
+          if (!EXPECT_OK(r, tuttiCommInitRankConfig(&r.comm, r.n, id, r.rank, &config))) return;
+          EXPECT(r, explain(r, "all_reduce", 100)["algo"] == "ring");
+          says(r, explain(r, "all_reduce", 100)["decided_how"].get<std::string>(), {"names.toml:2"});
+          run_case(r, {Coll::all_reduce, tuttiFloat32, tuttiSum, 1000});
+          for (const char *name : {"", "part"}) {
+            tuttiComm_t child = nullptr;
+            config = TUTTI_CONFIG_INITIALIZER;
+            if (*name) config.commName = name;
+            EXPECT_OK(r, tuttiCommSplit(r.comm, 0, r.rank, &child, &config));
+            Rank mine{r.rank, r.n, child};
+            EXPECT(r, explain(mine, "all_reduce", 100)["algo"] == (*name ? "tree" : "ring"));
+            EXPECT_OK(r, tuttiCommDestroy(child));
+          }
+        }) == 0);
+}
+TEST_CASE("a tuner that a file names for some communicator must be there") {
+  const TempDir dir;
+  const std::string file = (dir.path / "tuner.toml").string();
+  std::ofstream(file) << "[communicator.eval]\nplugins.tuner = \"nobody\"\n";
+  CHECK(run_processes(2, {.init = false}, [&](Rank &r, const tuttiUniqueId &id) {
+          if (r.rank == 0) return; // has its configuration already
+          setenv("TUTTI_CONFIG", file.c_str(), 1);
+          EXPECT(r, tuttiCommInitRank(&r.comm, r.n, id, r.rank) != tuttiSuccess);
+          says(r, tuttiGetLastError(nullptr), {"plugins.tuner", "tuner.toml:2", "nobody"});
+        }) == 0);
+}
+TEST_CASE("what is preferred and cannot be had is one line, and another way runs") {
+  const std::string name = (fs::temp_directory_path() / "tutti-test-preferred.%p").string();
+  CHECK(run_processes(2, {.env = {"TUTTI_ALGO=alltoall:ring", "TUTTI_COLL_CHOICE=preferred", "TUTTI_DEBUG_FILE=" + name}},
+                      [&](Rank &r, const tuttiUniqueId &) {
+                        run_all(r, {100}, false);
+                        tuttiCallConfig_t c = TUTTI_CALL_CONFIG_INITIALIZER;
+                        c.algo = "ring", c.preferred = 1, c.tag = "exchange";
+                        EXPECT_OK(r, tuttiCallConfigBegin(&c));
+                        for (const size_t count : {100ul, 10'000ul})
+                          run_case(r, {Coll::alltoall, tuttiFloat32, tuttiSum, count});
+                        EXPECT_OK(r, tuttiCallConfigEnd());
+                        const std::string mine = std::regex_replace(name, std::regex("%p"), std::to_string(getpid()));
+                        std::ostringstream log;
+                        log << std::ifstream(mine).rdbuf();
+                        fs::remove(mine);
+                        const std::string text = log.str();
+                        if (r.rank != 0) { // rank 0 speaks for all
+                          EXPECT(r, text.empty());
+                          return;
+                        }
+                        says(r, text,
+                             {"no way to run alltoall:", "runs instead (coll.choice = \"preferred\")",
+                              "tuttiCallConfig_t.algo \"ring\": no way to run alltoall of up to",
+                              "runs instead (tuttiCallConfig_t.preferred) [exchange]"});
+                        EXPECT(r, std::count(text.begin(), text.end(), '\n') == 3); // alltoall, alltoallv, and the call's
                       }) == 0);
 }

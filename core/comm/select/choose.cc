@@ -158,14 +158,17 @@ Status Selector::check_general_lists() const {
     Status s = fail(Code::invalid_usage, "{} serves no collective of this communicator; for {} {}", filter.describe(coll),
                     row_name(*unserved), reasons);
     if (!prefers(*unserved, kBytesV)) return s;
-    say_instead(s.error().message, "");
+    say_instead(*unserved, kBytesV, s.error().message, "");
   }
   return {};
 }
 
-void Selector::say_instead(const std::string &why, const std::string &way) const {
+// One line for all sizes of a collective, and for all communicators with these options.
+void Selector::say_instead(uint32_t row, uint64_t bytes, const std::string &why, const std::string &way) const {
+  const tutti_coll coll = coll_of_row(row);
   log::write_once(
-      log::Level::warn, log::Subsys::tuning, "instead:" + why,
+      log::Level::warn, log::Subsys::tuning,
+      fmt::format("instead {} {} {}", row, algos(row, bytes).describe(coll), protos(row, bytes).describe(coll)),
       fmt::format("{}; {} (coll.choice = \"preferred\")", why, way.empty() ? "it is passed over" : way + " runs instead"));
 }
 
@@ -182,9 +185,9 @@ Result<Choice> Selector::decide(uint32_t row, uint64_t bytes, const std::vector<
                      (fixes_order(row) && algos(row, bytes).forced(coll) && list_holds(row, bytes));
   if (!best && meant) return fail(Code::invalid_usage, "{}", c.refusal);
   if (best && !best->reason.empty()) // it is excluded, and nothing that is not can run
-    say_instead(refusal(row, ways), way_name(c));
+    say_instead(row, bytes, refusal(row, ways), way_name(c));
   else if (!wrong.ok())
-    say_instead(wrong.error().message, best ? way_name(c) : "");
+    say_instead(row, bytes, wrong.error().message, best ? way_name(c) : "");
   return c;
 }
 

@@ -47,12 +47,11 @@ Outcome order_of(const Iface<tutti_algo_v1> &algo, tutti_coll coll, const Varian
 
 } // namespace
 
-Determinism determinism_of(const Config &config) {
-  return static_cast<Determinism>(config.number("coll.deterministic"));
+Determinism determinism_of(const Setting &setting) {
+  return static_cast<Determinism>(setting.number);
 }
 
-std::string describe_determinism(const Config &config) {
-  const Setting &s = config.setting("coll.deterministic");
+std::string describe_determinism(const Setting &s) {
   return fmt::format("deterministic = \"{}\" ({})", s.text, s.origin);
 }
 

@@ -14,8 +14,8 @@ enum class Determinism : int64_t {
   run,  // the same bits in every run with the same ranks, divided into hosts alike, and the same settings
   size, // an element's bits depend on its operands, the number of ranks and their order alone
 };
-Determinism determinism_of(const Config &config);
-std::string describe_determinism(const Config &config); // `deterministic = "size" (TUTTI_DETERMINISTIC)`
+Determinism determinism_of(const Setting &setting);
+std::string describe_determinism(const Setting &setting); // `deterministic = "size" (TUTTI_DETERMINISTIC)`
 
 // A request for `coll` as this communicator's topology shapes it.
 PlanRequest make_request(const Topology &topology, tutti_coll coll, int rank, int root, uint32_t channels, uint32_t flags);

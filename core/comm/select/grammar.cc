@@ -30,6 +30,21 @@ std::string coll_names() {
   return out;
 }
 
+// NCCL's algorithms that have another name here, or none.
+struct Foreign {
+  std::string_view name, ours, what;
+};
+constexpr Foreign kForeign[] = {
+    {"collnetdirect", "collnet", "reduction in the network's switches"},
+    {"collnetchain", "collnet", "reduction in the network's switches"},
+    {"nvls", "", "reduction in NVLink switches, which host memory has none of; direct and tree are near to it"},
+    {"nvlstree", "", "reduction in NVLink switches, which host memory has none of; tree and hier are near to it"},
+};
+const Foreign *foreign(std::string_view name) {
+  const auto *const hit = std::find_if(std::begin(kForeign), std::end(kForeign), [&](const auto &f) { return f.name == name; });
+  return hit == std::end(kForeign) ? nullptr : hit;
+}
+
 template <class F> Status for_each_part(std::string_view text, char by, F &&fn) {
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find(by, at), text.size());
@@ -47,6 +62,7 @@ Result<NameFilter> NameFilter::parse(std::string_view text, std::string_view ori
   filter.origin_ = origin;
   auto one_part = [&](std::string_view part) -> Status {
     Rule rule;
+    bool absent = false; // some name is NCCL's for what is not here
     std::optional<tutti_coll> coll;
     rule.text = part;
     if (const size_t colon = part.find(':'); colon != std::string_view::npos) {
@@ -59,11 +75,22 @@ Result<NameFilter> NameFilter::parse(std::string_view text, std::string_view ori
     rule.exclude = !part.empty() && part.front() == '^';
     if (rule.exclude) part.remove_prefix(1);
     TUTTI_TRY(for_each_part(part, ',', [&](std::string_view name) -> Status {
-      if (std::none_of(known.begin(), known.end(), [&](const auto &k) { return lower(k) == lower(name); }))
-        return fail(Code::invalid_argument, "{}: unknown {} \"{}\"; loaded are {}", origin, what, name, joined(known));
-      rule.names.push_back(lower(name));
-      return {};
+      std::string ours = lower(name);
+      const auto loaded = [&] {
+        return std::any_of(known.begin(), known.end(), [&](const auto &k) { return lower(k) == ours; });
+      };
+      const Foreign *const theirs = loaded() ? nullptr : foreign(ours);
+      if (theirs && !theirs->ours.empty()) ours = theirs->ours;
+      if (loaded()) {
+        rule.names.push_back(ours);
+        return {};
+      }
+      absent |= theirs != nullptr;
+      if (theirs && rule.exclude) return {}; // it is not there, as was wished
+      return fail(Code::invalid_argument, "{}: unknown {} \"{}\"{}; loaded are {}", origin, what, name,
+                  theirs ? fmt::format(", which in NCCL is {}", theirs->what) : "", joined(known));
     }));
+    if (rule.names.empty() && absent) return {}; // nothing is excluded
     if (rule.names.empty())
       return fail(Code::invalid_argument, "{}: \"{}\" lists no {}; loaded are {}", origin, rule.text, what, joined(known));
     for (tutti_coll c = 0; c < TUTTI_COLL_COUNT; c++) {

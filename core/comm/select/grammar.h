@@ -14,7 +14,8 @@ namespace tutti {
 
 class NameFilter {
 public:
-  // what: "algorithm" or "protocol", for messages; known: the names there are. Names match in any case.
+  // what: "algorithm" or "protocol", for messages; known: the names there are. Names match in any case; NCCL's for what is not
+  // here may be excluded, and are errors otherwise.
   static Result<NameFilter> parse(std::string_view text, std::string_view origin, std::string_view what,
                                   std::span<const std::string> known);
 

@@ -15,8 +15,16 @@ bool Selector::adds(uint32_t row) {
   return coll_reduces(coll_of_row(row)) && row != TUTTI_COLL_BARRIER;
 }
 
+// A class that sets it holds for all sizes.
+const Setting &Selector::determinism(uint32_t row) const {
+  return setting("coll.deterministic", row, kBytesV);
+}
+Determinism Selector::mode(uint32_t row) const {
+  return determinism_of(determinism(row));
+}
+
 bool Selector::fixes_order(uint32_t row) const {
-  return mode_ == Determinism::size && adds(row);
+  return mode(row) == Determinism::size && adds(row);
 }
 
 const FixedOrder &Selector::own_order(const Iface<tutti_algo_v1> &algo, uint32_t row) const {
@@ -86,9 +94,9 @@ std::optional<uint64_t> Selector::promised_order(uint32_t row) const {
 }
 
 std::string Selector::determinism_note(uint32_t row) const {
-  if (mode_ == Determinism::off || !adds(row)) return "";
-  const std::string setting = describe_determinism(*in_.config);
-  if (mode_ == Determinism::run) return setting + ": chosen without a look at cores, load, links and measurements";
+  if (mode(row) == Determinism::off || !adds(row)) return "";
+  const std::string setting = describe_determinism(determinism(row));
+  if (mode(row) == Determinism::run) return setting + ": chosen without a look at cores, load, links and measurements";
   return fmt::format("{}: every size combines in the order of {}", setting, row_order(row).algo);
 }
 

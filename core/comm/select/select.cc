@@ -34,20 +34,20 @@ Result<Selector> Selector::create(Input input) {
                 algos.empty() ? "algorithm" : "protocol");
   TUTTI_TRY(s.read_filters("coll.algo", "algorithm", algos));
   TUTTI_TRY(s.read_filters("coll.proto", "protocol", protos));
-  s.mode_ = determinism_of(*s.in_.config);
   return s;
 }
 
 Status Selector::read_filters(const char *key, const char *what, std::span<const std::string> known) {
-  const Setting &setting = in_.config->setting(key);
-  TUTTI_ASSIGN(filter, NameFilter::parse(setting.text, setting.origin, what, known));
-  filters_[&setting] = std::move(filter);
-  if (key == std::string_view("coll.algo")) algo_settings_.insert(&setting);
+  for (const Setting *setting : in_.config->settings_of(key)) {
+    TUTTI_ASSIGN(filter, NameFilter::parse(setting->text, setting->origin, what, known));
+    filters_[setting] = std::move(filter);
+    if (key == std::string_view("coll.algo")) algo_settings_.insert(setting);
+  }
   return {};
 }
 
-const Setting &Selector::setting(const char *key, uint32_t, uint64_t) const {
-  return in_.config->setting(key);
+const Setting &Selector::setting(const char *key, uint32_t row, uint64_t bytes) const {
+  return in_.config->setting_for(key, coll_of_row(row), bytes);
 }
 const NameFilter &Selector::algos(uint32_t row, uint64_t bytes) const {
   return filters_.at(&setting("coll.algo", row, bytes));
@@ -189,7 +189,7 @@ std::string Selector::passed_over(uint32_t row, uint64_t bytes) const {
 std::string Selector::impossible(const Iface<tutti_algo_v1> &algo, uint32_t row) const {
   if (const std::string &reason = support(algo, row).reason; !reason.empty()) return reason;
   if (fixes_order(row) && !own_order(algo, row).reason.empty())
-    return fmt::format("{}: {}", describe_determinism(*in_.config), own_order(algo, row).reason);
+    return fmt::format("{}: {}", describe_determinism(determinism(row)), own_order(algo, row).reason);
   return "";
 }
 
@@ -212,8 +212,8 @@ std::vector<Rated> Selector::list(uint32_t row, uint64_t bytes) const {
       w.proto = proto;
       w.reason = reason;
       if (w.reason.empty() && descriptors) w.reason = in_.no_pull;
-      if (w.reason.empty() && descriptors && mode_ == Determinism::run && adds(row) && !allowed_protos.forced(coll))
-        w.reason = describe_determinism(*in_.config) + ": every run finds out anew whether memory can be read";
+      if (w.reason.empty() && descriptors && mode(row) == Determinism::run && adds(row) && !allowed_protos.forced(coll))
+        w.reason = describe_determinism(determinism(row)) + ": every run finds out anew whether memory can be read";
       if (w.reason.empty()) {
         w.by_algo = listed && !allowed.allows(coll, algo.table->name);
         w.by_proto = !allowed_protos.allows(coll, proto.table->name);
@@ -230,7 +230,7 @@ void Selector::rate_ways(uint32_t row, uint64_t bytes, std::vector<Rated> &ways)
   if (ways.empty()) return;
   const Limits bounds = limits(row, bytes);
   // Once the order is fixed, cores and links may choose what is fastest.
-  const Ask ask = mode_ == Determinism::run && adds(row) ? Ask::with_such_hosts : Ask::here;
+  const Ask ask = mode(row) == Determinism::run && adds(row) ? Ask::with_such_hosts : Ask::here;
   if (in_.tuner) ask_tuner(query_of(row, bytes, ask), bounds, ways);
   for (Rated &w : ways) clamp(w, support(w.algo, row).links, bounds);
 }
@@ -241,7 +241,7 @@ std::vector<Rated> Selector::rate(uint32_t row, uint64_t bytes) const {
     if (w.can_run() && fixes_order(row) && own_order(w.algo, row).id != row_order(row).id) {
       w.by_algo = w.by_proto = false;
       w.reason = fmt::format("{}: it combines in another order than {}, which all sizes have",
-                             describe_determinism(*in_.config), row_order(row).algo);
+                             describe_determinism(determinism(row)), row_order(row).algo);
     }
     (w.reason.empty() ? usable : w.can_run() ? excluded : refused).push_back(std::move(w));
   }

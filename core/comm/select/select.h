@@ -96,7 +96,7 @@ private:
   Status check_named(uint32_t row, uint64_t bytes) const;
   Status check_general_lists() const;
   Status check_pull(uint32_t row, uint64_t bytes) const;
-  void say_instead(const std::string &why, const std::string &way) const;
+  void say_instead(uint32_t row, uint64_t bytes, const std::string &why, const std::string &way) const;
   Result<Choice> decide(uint32_t row, uint64_t bytes, const std::vector<Rated> &ways) const;
   // What the tuner is told of the ranks' places: all; their division into hosts; nothing, as if all were on one host.
   enum class Ask { here, with_such_hosts, anywhere };
@@ -115,6 +115,8 @@ private:
     std::string algo;           // one that has it
   };
   static bool adds(uint32_t row); // bits of results depend on the order in which operands are combined
+  const Setting &determinism(uint32_t row) const;
+  Determinism mode(uint32_t row) const;
   bool fixes_order(uint32_t row) const;
   bool allowed_for_some_size(const Iface<tutti_algo_v1> &algo, uint32_t row) const;
   const FixedOrder &own_order(const Iface<tutti_algo_v1> &algo, uint32_t row) const;
@@ -128,9 +130,8 @@ private:
                       const CallConfig &call) const;
 
   Input in_;
-  std::map<const Setting *, NameFilter> filters_; // of the configuration's own settings
-  std::set<const Setting *> algo_settings_;       // those of them that are about algorithms
-  Determinism mode_ = Determinism::off;
+  std::map<const Setting *, NameFilter> filters_;                        // of the configuration's own settings
+  std::set<const Setting *> algo_settings_;                              // those of them that are about algorithms
   mutable std::map<std::pair<const void *, uint32_t>, Support> support_; // a plan is built for an answer: ask once
   mutable std::map<std::pair<const void *, uint32_t>, FixedOrder> own_orders_;
   mutable std::map<uint32_t, RowOrder> row_orders_;

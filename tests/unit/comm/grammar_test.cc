@@ -55,3 +55,34 @@ TEST_CASE("an unknown collective and an empty list are refused") {
   CHECK(refused("allreduce:").find("lists no algorithm") != std::string::npos);
   CHECK(refused("^").find("lists no algorithm") != std::string::npos);
 }
+
+TEST_CASE("NCCL's names are taken in any case, and those for what is not here are errors that say what it is") {
+  const std::vector<std::string> known{"ring", "tree", "pat"};
+  const auto parse = [&](std::string_view text) { return NameFilter::parse(text, "NCCL_ALGO", "algorithm", known); };
+  const auto both = parse("AllReduce:Tree,RING;broadcast:^PAT");
+  REQUIRE(both.ok());
+  CHECK(both->allows(TUTTI_COLL_ALL_REDUCE, "tree"));
+  CHECK(!both->allows(TUTTI_COLL_ALL_REDUCE, "pat"));
+  CHECK(!both->allows(TUTTI_COLL_BROADCAST, "pat"));
+  for (const char *text : {"Ring,NVLS", "NVLSTree", "allreduce:CollnetDirect", "COLLNETCHAIN"}) {
+    const auto f = parse(text);
+    REQUIRE(!f.ok());
+    const std::string e = f.status().error().message;
+    CHECK(e.find("in NCCL is reduction in") != std::string::npos);
+    CHECK(e.find("loaded are ring, tree, pat") != std::string::npos);
+  }
+  const std::vector<std::string> with_collnet{"ring", "collnet"};
+  const auto mapped = NameFilter::parse("CollnetDirect", "NCCL_ALGO", "algorithm", with_collnet);
+  REQUIRE(mapped.ok());
+  CHECK(mapped->allows(TUTTI_COLL_ALL_REDUCE, "collnet"));
+}
+TEST_CASE("excluding what NCCL has and is not here excludes nothing else") {
+  const NameFilter f = parsed("^NVLS,NVLSTree");
+  CHECK(f.allows(TUTTI_COLL_ALL_REDUCE, "ring"));
+  CHECK(!f.forced(TUTTI_COLL_ALL_REDUCE));
+  CHECK(!f.speaks_of(TUTTI_COLL_ALL_REDUCE));
+  const NameFilter some = parsed("^NVLS,ring");
+  CHECK(!some.allows(TUTTI_COLL_ALL_REDUCE, "ring"));
+  CHECK(some.allows(TUTTI_COLL_ALL_REDUCE, "tree"));
+  CHECK(refused("^nlvs").find("unknown algorithm \"nlvs\"; loaded are") != std::string::npos);
+}

@@ -1,3 +1,4 @@
+#include "config/hints.h"
 #include "config/impl.h"
 #include "config/markdown.h"
 #include "config/names.h"
@@ -15,7 +16,8 @@ TEST_CASE("every name in the table is used once, and every option is complete") 
     CAPTURE(o.key);
     CHECK(names.insert(o.key).second);
     CHECK(names.insert(o.env_name()).second);
-    for (const auto &a : o.aliases) CHECK(names.insert(a).second);
+    for (const auto &a : o.aliases) // one number for two limits
+      CHECK((names.insert(a).second || (a == "NCCL_NCHANNELS" && o.key == "coll.max_channels")));
     CHECK(o.key.find('.') != std::string::npos);
     CHECK(o.env_name().starts_with("TUTTI_"));
     CHECK_FALSE(o.help.empty());
@@ -81,6 +83,49 @@ TEST_CASE("ranks agree when they mean the same, however written") {
 TEST_CASE("ranks may differ in logs, timeouts and interfaces") {
   const auto a = good("[log]\nlevel = \"info\"\n[core]\ntimeout = \"3s\"\n[socket]\nifname = \"eth1\"\n");
   CHECK(a->agreement_hash() == good("")->agreement_hash());
+}
+
+TEST_CASE("a number of channels is the least and the most") {
+  const auto c = good("", {{"NCCL_NCHANNELS", "16"}});
+  CHECK(c->number("coll.min_channels") == 16);
+  CHECK(c->number("coll.max_channels") == 16);
+  CHECK(good("", {{"NCCL_NCHANNELS", "16"}, {"NCCL_MIN_NCHANNELS", "4"}})->number("coll.min_channels") == 4);
+  CHECK(has(wrong("", {{"NCCL_NCHANNELS", "16"}, {"NCCL_MAX_CTAS", "8"}}),
+            "coll.min_channels = 16 (NCCL_NCHANNELS) is more than"));
+}
+
+TEST_CASE("bandwidths that job scripts know are options") {
+  const auto c = good("", {{"NCCL_P2P_BANDWIDTH", "400"}, {"NCCL_NET_BANDWIDTH", "25"}});
+  CHECK(c->number("tuner.p2p_bandwidth") == 400);
+  CHECK(c->number("tuner.net_bandwidth") == 25);
+}
+
+TEST_CASE("names of the field that something else does the work of are answered in one line that says what") {
+  std::set<std::string_view> names;
+  for (const config::Hint &hint : config::hints()) {
+    CAPTURE(hint.name);
+    CHECK(names.insert(hint.name).second);
+    CHECK(config::is_known_nccl_name(hint.name));
+    CHECK_FALSE(hint.why.empty());
+    for (const auto &key : config::split(hint.instead, ',')) {
+      CAPTURE(key);
+      CHECK(config::option_index(key) < core_options().size());
+    }
+    const auto c = good("", {{std::string(hint.name), "1"}}); // no option takes it
+    REQUIRE(c->foreign_names().size() == 1);
+    CHECK(c->foreign_names()[0].known);
+    const std::string line = config::answer_to(hint.name);
+    CHECK(line.starts_with(std::string(hint.name) + " is not followed: " + std::string(hint.why)));
+    CHECK(line.find('\n') == std::string::npos);
+  }
+  CHECK(config::answer_to("NCCL_NTHREADS") ==
+        "NCCL_NTHREADS is not followed: whoever waits does the work, there are no threads per channel; see exec.spin "
+        "(TUTTI_SPIN), exec.progress_thread (TUTTI_PROGRESS_THREAD)");
+  CHECK(config::answer_to("NCCL_WORK_FIFO_BYTES") == "NCCL_WORK_FIFO_BYTES is set and has no meaning here");
+  std::ifstream in(TUTTI_SOURCE_DIR "/docs/coming-from-nccl.md");
+  std::stringstream text;
+  text << in.rdbuf();
+  CHECK_MESSAGE(has(text.str(), config::hints_markdown()), "docs/coming-from-nccl.md lacks:\n", config::hints_markdown());
 }
 
 TEST_CASE("docs/configuration.md is what the table says") {
