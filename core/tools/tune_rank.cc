@@ -35,6 +35,19 @@ void add_new(std::vector<Way> &list, const Way &way) {
   if (std::find(list.begin(), list.end(), way) == list.end()) list.push_back(way);
 }
 
+// The best of a heat in their forms, and what the table in force says.
+std::vector<Way> forms_of(const Heat &heat, const Job &job, const Way &table) {
+  const std::vector<size_t> ranking = heat.race.ranking();
+  std::vector<Way> out;
+  for (size_t k = 0; k < std::min(kFinalists, ranking.size()); k++) {
+    add_new(out, heat.ways[ranking[k]]);
+    if (!job.op->has_data) continue;
+    for (const Way &v : variants(heat.ways[ranking[k]], job.bytes, kMostChannels)) add_new(out, v);
+  }
+  add_new(out, table);
+  return out;
+}
+
 } // namespace
 
 Rank::Rank(const Args &args, const Processes &p) : args_(args), world_(p.comm), rank_(p.rank), nranks_(p.count) {
@@ -140,42 +153,47 @@ void Rank::measure(const Job &job, size_t done, size_t left) {
   Race::Rules rules;
   rules.within = args_.within / 100;
   const Heat first = run_heat(trial, comms, std::move(ways), {}, begin + share * kFirstPart, rules);
-  const std::vector<size_t> ranking = first.race.ranking();
-  std::vector<Way> forms;
-  for (size_t k = 0; k < std::min(kFinalists, ranking.size()); k++) {
-    add_new(forms, first.ways[ranking[k]]);
-    if (job.op->has_data)
-      for (const Way &v : variants(first.ways[ranking[k]], job.bytes, kMostChannels)) add_new(forms, v);
+  const Heat second = run_heat(trial, comms, forms_of(first, job, table), {}, begin + share * kSecondPart, rules);
+  // The fastest of many was lucky as well: the best few run again, with samples of their own.
+  std::vector<Way> last, kept;
+  if (judging) {
+    last = {table};
+    add_new(last, model);
+    kept = last;
   }
-  add_new(forms, table);
-  const Heat second = run_heat(trial, comms, std::move(forms), {}, begin + share * (judging ? kSecondPart : 1), rules);
-  add_point(job, first, second);
-  if (!judging) return;
-  std::vector<Way> last = {table};
-  add_new(last, model);
   const std::vector<size_t> best = second.race.ranking();
   for (size_t k = 0; k < std::min(kRivals, best.size()); k++) add_new(last, second.ways[best[k]]);
   rules.verdict = kGood;
   rules.least = 15;
   rules.most = 80;
-  const std::vector<Way> subjects = {table, model};
-  add_judged(job, run_heat(trial, comms, std::move(last), subjects, begin + share * 1.5, rules), table, model);
+  const Heat third = run_heat(trial, comms, std::move(last), kept, begin + share, rules);
+  add_point(job, first, second, third);
+  if (judging) add_judged(job, third, table, model);
 }
 
-// The best form of each way. Times of the first heat are brought to the second one's by what its best took in both.
-void Rank::add_point(const Job &job, const Heat &first, const Heat &second) {
+// The best form of each way, and what it took in the last heat that it ran in. Times of a heat are brought to those of the next
+// by what the best that runs in both took in each.
+void Rank::add_point(const Job &job, const Heat &first, const Heat &second, const Heat &third) {
   Point p{job.op->name, edge_, {}};
-  const auto offer = [&](const Way &way, double seconds) {
-    const auto hit = std::find_if(p.ranking.begin(), p.ranking.end(), [&](const TimedWay &t) { return t.way.kin(way); });
-    if (hit == p.ranking.end()) p.ranking.push_back({way, seconds * 1e6});
-  };
-  for (size_t i : second.race.ranking()) offer(second.ways[i], second.race.seconds(i));
-  const std::vector<size_t> before = first.race.ranking();
   double scale = 1;
-  if (!before.empty())
-    if (const auto again = second.find(first.ways[before[0]]); again && std::isfinite(second.race.seconds(*again)))
-      scale = second.race.seconds(*again) / first.race.seconds(before[0]);
-  for (size_t i : before) offer(first.ways[i], first.race.seconds(i) * scale);
+  const Heat *next = nullptr;
+  for (const Heat *heat : {&third, &second, &first}) {
+    const std::vector<size_t> ranking = heat->race.ranking();
+    for (size_t i : ranking) {
+      const auto again = next ? next->find(heat->ways[i]) : std::nullopt;
+      if (!again || !std::isfinite(next->race.seconds(*again))) continue;
+      scale *= next->race.seconds(*again) / heat->race.seconds(i);
+      break;
+    }
+    for (size_t i : ranking) {
+      const auto kin = [&](const TimedWay &t) { return t.way.kin(heat->ways[i]); };
+      if (std::none_of(p.ranking.begin(), p.ranking.end(), kin))
+        p.ranking.push_back({heat->ways[i], heat->race.seconds(i) * scale * 1e6});
+    }
+    if (!ranking.empty()) next = heat;
+  }
+  // Who did not get into a heat does not overtake who won it.
+  for (TimedWay &t : p.ranking) t.us = std::max(t.us, p.ranking.front().us);
   std::stable_sort(p.ranking.begin(), p.ranking.end(), [](const TimedWay &a, const TimedWay &b) { return a.us < b.us; });
   if (progress_ && args_.judge.empty()) show_point(job, p);
   points_.push_back(std::move(p));

@@ -50,7 +50,7 @@ private:
   std::vector<double> run_round(Trial &trial, MeasuredComms &comms, const Heat &heat, const std::vector<size_t> &order,
                                 std::vector<int> *times);
   std::vector<double> check_all(Trial &trial, MeasuredComms &comms, const std::vector<Way> &ways);
-  void add_point(const Job &job, const Heat &first, const Heat &second);
+  void add_point(const Job &job, const Heat &first, const Heat &second, const Heat &third);
   void show_point(const Job &job, const Point &p);
   void add_judged(const Job &job, const Heat &last, const Way &table, const Way &model);
   // ---- the end

@@ -84,6 +84,25 @@ TEST_CASE("a tuner and its options are chosen in a file of settings, without tou
   CHECK(algo_with("[plugins]\ntuner = \"by-name\"\n", "ring") == 0);
   CHECK(algo_with("[plugins]\ntuner = \"by-name\"\n[plugin.tuner-by-name]\ncheap = \"hier\"\n", "hier") == 0);
 }
+TEST_CASE("a file of settings gives each communicator the tuner of its name, while the program stays as it is") {
+  const File file("TUTTI_CONFIG", "[communicator.gradients]\nplugins.tuner = \"tree-first\"\n"
+                                  "[communicator.experts]\nplugins.tuner = \"by-name\"\n");
+  CHECK(run_processes(4, {.env = {kPath, file.env}}, [](Rank &r, const tuttiUniqueId &) {
+          tuttiComm_t comms[2] = {};
+          const char *const names[] = {"gradients", "experts"}, *const algos[] = {"tree", "ring"};
+          for (int i = 0; i < 2; i++) {
+            tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+            config.commName = names[i];
+            EXPECT_OK(r, tuttiCommSplit(r.comm, 0, 0, &comms[i], &config));
+          }
+          for (int i = 0; i < 2; i++) {
+            EXPECT(r, explain(r, comms[i])["algo"] == algos[i]);
+            adds_up(r, comms[i]);
+          }
+          EXPECT(r, explain(r, r.comm)["algo"] == "direct");
+          for (tuttiComm_t c : comms) EXPECT_OK(r, tuttiCommDestroy(c));
+        }) == 0);
+}
 TEST_CASE("a table in a file decides, is named with its line, and yields to what it does not know") {
   const File table("TUTTI_PLUGIN_TUNER_FILE",
                    "[[rule]]\ncoll = \"all_reduce\"\nmax_bytes = \"64K\"\nsizes = [4096]\nways = [\n"
