@@ -127,7 +127,7 @@ void add_options(CLI::App &app, Args &a, Texts &t, GpuOnly &g) {
                  "Hold bus bandwidths against the pass lines of this file; exit code 1 when one is missed")
       ->type_name("FILE");
   app.add_option("--heatmap", a.heatmap,
-                 "Count what one more operation of each row moves between ranks: an SVG, or JSON in FILE.json")
+                 "Draw what one more operation of each row moves between ranks; into a FILE.json as JSON")
       ->type_name("FILE")
       ->allow_extra_args(false);
   app.add_option("-a,--average", a.average, "Times over ranks: 0 rank 0, 1 average, 2 min, 3 max")

@@ -217,7 +217,7 @@ void volume_options(CLI::App *app, VolumeArgs *a) {
   app->add_flag("--json", a->json, "for programs");
   app->footer(
       "Formulas for n ranks with one link each: a ring, the double binary tree, a switch that adds up (collnet), and what\n"
-      "data, tensor and pipeline parallel training send. Tests hold them to what `tutti plan simulate` counts.");
+      "data, tensor and pipeline parallel training send. Tests hold them to what `tutti plan simulate` and real ranks count.");
 }
 
 Result<std::vector<Volume>> volumes(const VolumeArgs &args) {

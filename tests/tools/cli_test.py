@@ -579,6 +579,97 @@ def read(path):
         return file.read()
 
 
+class Map(Tools):
+    """Communication maps."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def path(self, *names):
+        return os.path.join(self.folder, *names)
+
+    def read(self, name):
+        with open(self.path(name)) as f:
+            return f.read()
+
+    def pairs(self, name):
+        (comm,) = json.loads(self.read(name))["communicators"]
+        return {(p["from"], p["to"]): p["bytes"] for p in comm["pairs"]}
+
+    def test_what_ranks_count_is_what_the_simulator_counts(self):
+        rooted = ["broadcast", "reduce", "gather", "scatter"]
+        algorithms = {"ring": ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"],
+                      "tree": ["all_reduce", "broadcast", "reduce"],
+                      "direct": ["all_reduce", "all_gather", "reduce_scatter", "alltoall", *rooted],
+                      "rhd": ["all_reduce", "all_gather", "reduce_scatter"],
+                      "pat": ["all_gather", "reduce_scatter"],
+                      "binomial": rooted, "bruck": ["alltoall"], "pairwise": ["alltoall"]}
+        n, size = 5, 5 << 14
+        for algorithm, operations in algorithms.items():
+            for op in operations:
+                with self.subTest(f"{algorithm} {op}"):
+                    self.good(perf(op, "-t", n, "-b", size, "-e", size, "-n", 1, "-w", 0, "-c", 0, "--heatmap", self.path("m.json"),
+                                   TUTTI_ALGO=algorithm, TUTTI_SLOT_BYTES="128K", TUTTI_MAX_CHANNELS=1))
+                    words = [TUTTI, "plan", "simulate", algorithm, op, "-n", n, "-b", size, "--multicast", "--json"]
+                    simulated = {}
+                    for link in json.loads(self.good(run(*words)).stdout)["links"]:
+                        pair = (link["from"], link["to"])
+                        simulated[pair] = simulated.get(pair, 0) + link["bytes"]
+                    self.assertEqual(self.pairs("m.json"), {p: b for p, b in simulated.items() if b})
+
+    def test_a_heat_map_of_what_one_operation_of_each_size_moves(self):
+        words = ["all_reduce", "--ranks", 3, "-b", "48K", "-e", "96K", "-f", 2, "-n", 2, "-w", 1]
+        r = self.good(perf(*words, "--heatmap", self.path("m.svg"), "--heatmap", self.path("m.json"), TUTTI_ALGO="ring"))
+        self.assertIn(f"# Communication map    : {self.path('m.svg')}\n", r.stdout)
+        sent = 4 * (48 + 96) * 1024 // 3
+        self.assertEqual(self.pairs("m.json"), {(0, 1): sent, (1, 2): sent, (2, 0): sent})
+        svg = xml.etree.ElementTree.fromstring(self.read("m.svg"))
+        texts = [e.text or "" for e in svg.iter()]
+        self.assertIn("all_reduce, one of each size from 48KB to 96KB, 3 ranks", texts)
+        self.assertEqual(sum(f": {sent} bytes" in t for t in texts), 3)
+        bad = perf("all_reduce", "-t", 2, "--heatmap", self.path("none", "m.svg"))
+        self.assertEqual(bad.returncode, 64)
+        self.assertIn("--heatmap: cannot write", bad.stderr)
+
+    def test_groups_have_a_map_each(self):
+        self.good(perf("alltoall", "-t", 4, "-b", "16K", "-e", "16K", "-n", 1, "--heatmap", self.path("m.json"), "--heatmap", self.path("m.svg"),
+                       NCCL_TESTS_SPLIT="MOD 2"))
+        comms = json.loads(self.read("m.json"))["communicators"]
+        self.assertEqual([c["nranks"] for c in comms], [2, 2])
+        self.assertEqual([{(p["from"], p["to"]): p["bytes"] for p in c["pairs"]} for c in comms], [{(0, 1): 8192, (1, 0): 8192}] * 2)
+        self.assertEqual(self.read("m.svg").count("communicator "), 2)
+
+    def test_files_of_ranks_become_one_map(self):
+        os.mkdir(self.path("ranks"))
+        self.good(perf("alltoall", "--ranks", 3, "-b", "48K", "-e", "48K", "-n", 2, TUTTI_COMM_MAP_FILE=self.path("ranks", "m-%h-%p.json")))
+        files = sorted(self.path("ranks", f) for f in os.listdir(self.path("ranks")))
+        self.assertEqual(len(files), 3, files)
+        out = self.good(run(TUTTI, "map", *files)).stdout
+        self.assertRegex(out, r"(?m)^communicator [0-9a-f]{16}: 3 ranks on 1 host$")
+        self.assertRegex(out, r"(?m)^  largest over mean: sent 1\.00 ")
+        self.assertRegex(out, r"(?m)^  shm: simple +\d+ bytes +\d+ messages +\d+ on the wire$")
+        self.good(run(TUTTI, "map", *files, "--json", self.path("all.json"), "--svg", self.path("all.svg")))
+        self.good(run(TUTTI, "map", *reversed(files), "--json", self.path("again.json"), "--svg", self.path("again.svg")))
+        self.assertEqual(self.read("all.json"), self.read("again.json"))
+        self.assertEqual(self.read("all.svg"), self.read("again.svg"))
+        self.assertEqual(self.good(run(TUTTI, "map", self.path("all.json"), files[0])).stdout, out)
+        self.assertIn("no file of rank", self.good(run(TUTTI, "map", files[0])).stdout)
+
+    def test_files_that_are_no_maps_are_named(self):
+        with open(self.path("x.json"), "w") as f:
+            f.write('{"format": "tutti-map"')
+        for words, code, text in (([self.path("x.json")], 2, "x.json: is no JSON, or cut off"), ([self.path("none")], 2, "none: No such file"),
+                                  ([], 64, "FILES is required")):
+            r = run(TUTTI, "map", *words)
+            self.assertEqual(r.returncode, code, r.all)
+            self.assertIn(text, r.stderr)
+
+    def test_a_full_disk_is_one_warning_and_no_failure(self):
+        r = self.good(perf("all_reduce", "-t", 2, "-b", 8, "-e", 8, "-n", 1, TUTTI_COMM_MAP_FILE=self.path("none", "m.json")))
+        self.assertEqual(r.stderr.count("no communication map: cannot write"), 1, r.stderr)
+
+
 class Topo(Tools):
     DATA = os.path.join(os.path.dirname(__file__), "../data/topology")
 
@@ -674,7 +765,8 @@ class Info(Tools):
     def test_nothing_is_wider_than_130_columns(self):
         for words in (["info"], ["info", "plugins"], ["info", "config"], ["perf", "--help"], ["run", "--help"], ["--help"], ["topo", "--help"],
                       ["plan", "--help"], ["plan", "check", "--help"], ["plan", "show", "--help"], ["plan", "simulate", "--help"],
-                      ["tune", "--help"], ["explain", "--help"], ["plan", "volume", "--help"], ["plan", "volume"], ["plan", "simulate"], ["plan", "check", "--coll", "all", "--ranks", "2..4", "--in-place", "both"]):
+                      ["tune", "--help"], ["explain", "--help"], ["map", "--help"], ["plan", "volume", "--help"], ["plan", "volume"], ["plan", "simulate"],
+                      ["plan", "check", "--coll", "all", "--ranks", "2..4", "--in-place", "both"]):
             wide = [line for line in self.good(run(TUTTI, *words)).stdout.splitlines() if len(line) > 130 and "/" not in line]
             self.assertEqual(wide, [], words)
 
