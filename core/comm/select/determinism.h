@@ -16,7 +16,7 @@ enum class Determinism : int64_t {
 };
 Determinism determinism_of(const Setting &setting);
 const Setting &strictest_determinism(const Config &config); // of all collectives and sizes
-std::string describe_determinism(const Setting &setting); // `deterministic = "size" (TUTTI_DETERMINISTIC)`
+std::string describe_determinism(const Setting &setting);   // `deterministic = "size" (TUTTI_DETERMINISTIC)`
 
 // A request for `coll` as this communicator's topology shapes it.
 PlanRequest make_request(const Topology &topology, tutti_coll coll, int rank, int root, uint32_t channels, uint32_t flags);
