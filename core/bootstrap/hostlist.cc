@@ -41,7 +41,7 @@ const char *expand_ranges(std::string_view text, size_t limit, std::vector<std::
     if (low.size() > kMaxName || !number(low, &from) || !number(high, &to)) return "between [ and ] stand numbers and ranges";
     if (to < from) return "a range ends before it begins";
     if (to - from >= limit || out->size() + (to - from) >= limit) return "it names too many";
-    for (uint64_t n = from; n <= to; n++) out->push_back(fmt::format("{:0{}}", n, low.size()));
+    for (uint64_t i = 0; i <= to - from; i++) out->push_back(fmt::format("{:0{}}", from + i, low.size()));
     if (comma == text.npos) return nullptr;
     text.remove_prefix(comma + 1);
   }

@@ -100,8 +100,11 @@ Result<std::string> Communicator::explain(std::string_view coll, uint64_t count,
   if (!found) return tutti::fail(Code::invalid_argument, "explain: \"{}\" is no collective", coll);
   const uint32_t row = v ? kRowV : *found, n = static_cast<uint32_t>(nranks_);
   const bool p2p = !v && *found == TUTTI_COLL_SEND_RECV;
-  const uint64_t bytes =
-      count * dtype_bytes(static_cast<tutti_dtype>(type)) * std::max(coll_in_blocks(*found, n), coll_out_blocks(*found, n));
+  const uint64_t element =
+      dtype_bytes(static_cast<tutti_dtype>(type)) * std::max(coll_in_blocks(*found, n), coll_out_blocks(*found, n));
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(count, element, &bytes))
+    return tutti::fail(Code::invalid_argument, "explain: {} elements of {} bytes are more than 2^64 bytes", count, element);
   ordered_json out{
       {"coll", v        ? std::string_view("alltoallv")
                : blocks ? coll

@@ -15,7 +15,7 @@ namespace {
 
 using log::Subsys;
 
-// Long enough for a neighbour to forward what it has, short enough not to be a hang.
+// Long enough for a neighbour to forward what it has, short enough not to be a hang: this, or an eighth of core.init_timeout.
 constexpr Nanos kFarewell = std::chrono::seconds(2);
 
 std::string size_text(uint64_t bytes) {
@@ -161,7 +161,8 @@ Status Communicator::set_up() {
 
 // After an error that all ranks see: none leaves before its neighbours have the pieces that it passes on.
 void Communicator::farewell() {
-  (void)core_->bootstrap->barrier(Deadline::in(kFarewell), "ending together");
+  const Nanos limit = std::max(kFarewell, options_.config->duration("core.init_timeout") / 8);
+  (void)core_->bootstrap->barrier(Deadline::in(limit), "ending together");
 }
 
 // With its address each rank sends what it has to tell of channels: rank 0 all of it, the others nothing.

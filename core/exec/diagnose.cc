@@ -195,7 +195,11 @@ void EngineImpl::tell_apart(int peer, const std::string &mine, const std::string
     const size_t cut = text.find('\0');
     return cut == std::string::npos ? text : way ? text.substr(cut + 1) : text.substr(0, cut);
   };
-  const bool way = part(mine, false) == part(theirs, false);
+  const auto untagged = [&](const std::string &text) { // tags are the ranks' own
+    const std::string call = part(text, false);
+    return call.ends_with(']') ? call.substr(0, call.rfind(" [")) : call;
+  };
+  const bool way = untagged(mine) == untagged(theirs);
   disagree(peer, part(mine, way), part(theirs, way));
 }
 

@@ -1,3 +1,4 @@
+#include "base/file.h"
 #include "tools/cli.h"
 #include "tools/perf.h"
 #include <algorithm>
@@ -5,7 +6,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -301,11 +301,9 @@ bool Report::write_json(const std::string &end_time, bool right, bool fast, doub
                      {"average_bus_bandwidth", {{"bandwidth", average}, {"okay", fast}}},
                      {"errors", errors}};
   if (!args_.pass_lines.empty()) all["pass_lines"] = pass_.json();
-  std::ofstream file(args_.json);
-  file << all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
-  if (file.flush()) return true;
-  print_error(fmt::format("cannot write {}", args_.json));
-  return false;
+  const Status s = replace_file(args_.json, all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + '\n');
+  if (!s.ok()) print_error(s.error().line());
+  return s.ok();
 }
 
 } // namespace tutti::tools::perf

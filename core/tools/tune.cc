@@ -88,7 +88,8 @@ bool parse_args(int argc, char **argv, Args *args, int *exit_code) {
   CLI::App app{kAbout, "tutti tune"};
   app.set_help_flag("-h,--help", "Print this help and exit");
   app.footer("Ctrl-C writes what is known by then.\n"
-             "Exit code: 0, 1 a way gave wrong results, 2 the tool could not do its work, 64 bad arguments, 130 interrupted");
+             "Exit code: 0, 1 a way gave wrong results, 2 the tool could not do its work, 64 bad arguments, 128 + the signal "
+             "that cut it short");
   app.formatter(std::make_shared<HelpText>());
   Texts texts;
   add_options(app, *args, texts);

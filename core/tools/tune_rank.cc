@@ -1,4 +1,5 @@
 #include "tools/tune_rank.h"
+#include "base/file.h"
 #include "tools/cli.h"
 #include "tools/tune_ways.h"
 #include <algorithm>
@@ -21,7 +22,7 @@ constexpr uint32_t kMostChannels = 64;
 constexpr uint64_t kLong = 64 << 10; // bytes from which ways are passed by that were far behind at the size before
 constexpr double kFarBehind = 3;     // times the best
 
-std::atomic<bool> interrupted{false};
+std::atomic<int> interrupted{0}; // by this signal
 
 std::string utc_date() {
   const std::time_t t = std::time(nullptr);
@@ -51,19 +52,19 @@ std::vector<Way> forms_of(const Heat &heat, const Job &job, const Way &table) {
 } // namespace
 
 Rank::Rank(const Args &args, const Processes &p) : args_(args), world_(p.comm), rank_(p.rank), nranks_(p.count) {
-  for (int s : {SIGINT, SIGTERM, SIGHUP}) std::signal(s, [](int) { interrupted = true; });
+  for (int s : {SIGINT, SIGTERM, SIGHUP}) std::signal(s, [](int signal) { interrupted = signal; });
 }
 
 // With the numbers travel rank 0's clock and anybody's wish to stop, so that all ranks act on the same.
 std::vector<double> Rank::largest(std::vector<double> mine) {
   const double passed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   mine.push_back(rank_ == 0 ? passed : 0);
-  mine.push_back(interrupted ? 1 : 0);
+  mine.push_back(interrupted);
   std::vector<double> out(mine.size());
   require(tuttiAllReduce(mine.data(), out.data(), mine.size(), tuttiFloat64, tuttiMax, world_, nullptr), world_,
           "comparing times");
   require(tuttiCommSynchronize(world_), world_, "comparing times");
-  stop_ |= out.back() > 0;
+  stop_ = std::max(stop_, static_cast<int>(out.back()));
   now_ = out[out.size() - 2];
   out.resize(out.size() - 2);
   return out;
@@ -236,7 +237,7 @@ std::string Rank::hosts() {
   return out;
 }
 
-int Rank::finish(bool cut_short) {
+int Rank::finish(int cut_short) {
   if (rank_ != 0) return kOk;
   if (!args_.judge.empty()) {
     fmt::print("{}", judged_summary(args_, judged_));
@@ -245,21 +246,27 @@ int Rank::finish(bool cut_short) {
   } else {
     std::string command;
     for (const auto &w : args_.words) command += (command.empty() ? "tutti " : " ") + w;
-    const About about{
-        fmt::format("{}.{}.{}", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH), cpu_model(), hosts_, utc_date(), command, cut_short};
+    const About about{fmt::format("{}.{}.{}", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH),
+                      cpu_model(),
+                      hosts_,
+                      utc_date(),
+                      command,
+                      cut_short != 0};
     const auto rules = merge_points(points_);
     const std::string text = table_text(about, layout_, rules);
     if (rules.empty()) return print_error("nothing was measured, so no table is written"), kFailed;
-    if (Status s = write_table(args_.out, text); !s.ok()) {
+    if (Status s = replace_file(args_.out, text); !s.ok()) {
       print_error(s.error().line() + "; the table follows, so that it is not lost");
       fmt::print("{}", text);
       return kFailed;
     }
-    fmt::print("# {} rules for {} points in {}{}\n# use it: TUTTI_PLUGIN_TUNER_FILE={}; judge it: tutti tune --judge {}\n",
-               rules.size(), points_.size(), args_.out, cut_short ? ", cut short" : "", args_.out, args_.out);
+    fmt::print("# {} rules for {} points in {}{}\n# use it: TUTTI_PLUGIN_TUNER_FILE={}; judge it: tutti tune --judge {} "
+               "--ranks {}, or "
+               "under the same launcher\n",
+               rules.size(), points_.size(), args_.out, cut_short ? ", cut short" : "", args_.out, args_.out, nranks_);
   }
   if (wrong_ > 0) return print_error(fmt::format("{} ways gave wrong results; see the lines above", wrong_)), kVerdict;
-  return cut_short ? 128 + SIGINT : kOk;
+  return cut_short ? 128 + cut_short : kOk;
 }
 
 int Rank::run() {
@@ -277,7 +284,7 @@ int Rank::run() {
   try {
     for (size_t i = 0; i < jobs.size() && !stop_; i++) measure(jobs[i], i, jobs.size() - i);
   } catch (const Failure &) {
-    if (!points_.empty()) (void)finish(true); // what is known is not lost with the rank that failed
+    if (!points_.empty()) (void)finish(SIGINT); // what is known is not lost with the rank that failed
     throw;
   }
   return finish(stop_);

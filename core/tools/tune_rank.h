@@ -55,7 +55,7 @@ private:
   void add_judged(const Job &job, const Heat &last, const Way &table, const Way &model);
   // ---- the end
   void note_layout(const Explanation &e);
-  int finish(bool interrupted);
+  int finish(int cut_short);
   std::string hosts();
   std::string label(const Job &job) const;
 
@@ -63,8 +63,8 @@ private:
   tuttiComm_t world_;
   int rank_, nranks_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  double now_ = 0; // as last agreed
-  bool stop_ = false;
+  double now_ = 0;    // as last agreed
+  int stop_ = 0;      // the signal that ended a rank's part
   uint64_t edge_ = 0; // upper edge of the size class that is measured
   Layout layout_;
   std::vector<Point> points_;

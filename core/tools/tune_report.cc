@@ -1,8 +1,8 @@
 // What `tutti tune` shows: progress, and the verdict on a table.
+#include "base/file.h"
 #include "tools/cli.h"
 #include "tools/tune.h"
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -114,10 +114,7 @@ Status write_judged(const Args &args, const Layout &layout, const std::vector<Ju
       {"points", points},
       {"within_10_percent",
        {{"table", share_of(all, &Judged::table).percent()}, {"model", share_of(all, &Judged::model).percent()}}}};
-  std::ofstream file(args.json);
-  file << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
-  if (file.flush()) return {};
-  return fail(Code::system, "cannot write {}", args.json);
+  return replace_file(args.json, out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + '\n');
 }
 
 } // namespace tutti::tools::tune

@@ -1,15 +1,11 @@
 #include "tools/tune_table.h"
-#include "base/fd.h"
 #include "tools/cli.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdio>
-#include <fcntl.h>
 #include <filesystem>
 #include <fmt/ranges.h>
 #include <fstream>
-#include <unistd.h>
 
 namespace tutti::tools::tune {
 namespace {
@@ -143,24 +139,6 @@ Status may_write(const std::string &path, bool force) {
   const fs::path folder = fs::absolute(path, ec).parent_path();
   if (access(folder.c_str(), W_OK) != 0)
     return fail_errno(errno, fmt::format("--out {}: cannot write in {}", path, folder.string()));
-  return {};
-}
-
-Status write_table(const std::string &path, const std::string &text) {
-  const std::string beside = fmt::format("{}.{}", path, getpid());
-  const auto failed = [&](int problem) {
-    unlink(beside.c_str());
-    return fail_errno(problem, fmt::format("cannot write {}", path));
-  };
-  UniqueFd fd(open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (!fd) return fail_errno(errno, fmt::format("cannot write {}", path));
-  for (size_t at = 0; at < text.size();) {
-    const ssize_t n = write(fd.get(), text.data() + at, text.size() - at);
-    if (n < 0 && errno != EINTR) return failed(errno);
-    if (n > 0) at += static_cast<size_t>(n);
-  }
-  if (fsync(fd.get()) != 0) return failed(errno);
-  if (std::rename(beside.c_str(), path.c_str()) != 0) return failed(errno);
   return {};
 }
 

@@ -58,7 +58,5 @@ std::string table_text(const About &about, const Layout &layout, const std::vect
 
 // Ok where nothing is lost by writing there: the file does not exist, or is a table of this tool. force: or whatever it is.
 Status may_write(const std::string &path, bool force);
-// All or nothing: through a file beside it.
-Status write_table(const std::string &path, const std::string &text);
 
 } // namespace tutti::tools::tune

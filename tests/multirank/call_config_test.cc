@@ -252,7 +252,7 @@ TEST_CASE("a rank that asks for nothing disagrees with one that asks for another
   CHECK(run_processes(2, [](Rank &r) {
           EXPECT(r, explain(r, "all_reduce", 1000)["algo"] == "direct");
           if (r.rank == 1) {
-            const With with(r, asking("ring", "simple"));
+            const With with(r, asking("ring", "simple", "odd one"));
             EXPECT(r, told(sum(r, 1000)));
           } else
             EXPECT(r, told(sum(r, 1000)));

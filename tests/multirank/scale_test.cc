@@ -69,7 +69,8 @@ void report(const Rank &process, int threads, const Held &held) {
 
 } // namespace
 
-TEST_CASE("512 ranks in four processes are set up within 30 s of two cores, with few descriptors") {
+TEST_CASE("hundreds of thread ranks in four processes are set up with few descriptors and little memory: 256, or 512 with "
+          "TEST_FULL") {
   const int threads = full() ? 128 : 64;
   CHECK(run_processes(4, {.env = {"TUTTI_ALGO=tree"}, .limit = std::chrono::seconds(240), .init = false},
                       [threads](Rank &process, const tuttiUniqueId &id) {
@@ -77,7 +78,6 @@ TEST_CASE("512 ranks in four processes are set up within 30 s of two cores, with
                         EXPECT(process, setrlimit(RLIMIT_NOFILE, &usual) == 0);
                         Held held;
                         ranks_of_process(process, id, threads, &held);
-                        EXPECT(process, held.cpu < 15); // 4 processes on 2 cores: 30 s, whatever else runs there
                         EXPECT(process, held.fds < 100);
                         EXPECT(process, held.mib < 8 * threads);
                         report(process, threads, held);

@@ -169,6 +169,7 @@ TEST_CASE("lists of hosts expand as Slurm means them") {
                            "n [1]", "n[1-99999999]", "n[0-999][0-999]", "n[1[2]]", "n[99999999999999999999]"})
     CHECK_MESSAGE(names(text).find("error: ") == 0, text, " -> ", names(text));
   CHECK(boot::expand_hostlist("n[1-3]", 3).ok());
+  CHECK(boot::expand_hostlist("n[18446744073709551615]", 3).ok()); // the largest of its numbers, once
   CHECK_FALSE(boot::expand_hostlist("n[1-4]", 3).ok());
 }
 

@@ -1,4 +1,5 @@
 // What `tutti tune` writes is what the tuner reads.
+#include "base/file.h"
 #include "table.h" // the tuner's
 #include "tools/tune.h"
 #include "tools/tune_ways.h"
@@ -74,7 +75,7 @@ TEST_CASE("a table is written as a whole, and only over what this tool has writt
   const Folder dir;
   const std::string mine = (dir.path / "t.toml").string(), foreign = (dir.path / "f.toml").string();
   CHECK(may_write(mine, false).ok());
-  REQUIRE(write_table(mine, table_text(kAbout, kLayout, {})).ok());
+  REQUIRE(tutti::replace_file(mine, table_text(kAbout, kLayout, {})).ok());
   CHECK(may_write(mine, false).ok());
   CHECK(std::distance(fs::directory_iterator(dir.path), fs::directory_iterator()) == 1);
   std::ofstream(foreign) << "[[rule]]\n";
@@ -83,7 +84,7 @@ TEST_CASE("a table is written as a whole, and only over what this tool has writt
   CHECK(may_write(foreign, true).ok());
   CHECK(!may_write(dir.path.string(), true).ok());
   CHECK(!may_write((dir.path / "no" / "t.toml").string(), false).ok());
-  if (fs::exists("/dev/full")) CHECK(!write_table("/dev/full/t.toml", "x").ok());
+  if (fs::exists("/dev/full")) CHECK(!tutti::replace_file("/dev/full/t.toml", "x").ok());
 }
 TEST_CASE("other forms of a way have slots for its size, and no form twice") {
   const Way way{"ring", "simple", 1, 32768, 8, false};
