@@ -149,6 +149,29 @@ TEST_CASE("destroying ranks with an operation that a peer never joins returns th
   CHECK(boss.failures == 0);
 }
 
+TEST_CASE("ranks meet through several roots, and ids that do not fit the call are refused") {
+  Watchdog dog("several roots", std::chrono::seconds(30));
+  Rank boss{0, 5};
+  std::vector<tuttiUniqueId> ids(3);
+  for (auto &id : ids) EXPECT_OK(boss, tuttiGetUniqueId(&id));
+  std::vector<tuttiComm_t> comms(5);
+  EXPECT(boss, tuttiCommInitRankScalable(&comms[0], 2, 0, 3, ids.data(), nullptr) == tuttiInvalidArgument);
+  says(boss, tuttiGetLastError(nullptr), {"3 ids for 2 ranks"});
+  EXPECT(boss, tuttiCommInitRankScalable(&comms[0], 2, 0, 1, nullptr, nullptr) == tuttiInvalidArgument);
+  EXPECT_OK(boss, tuttiGroupStart());
+  for (int r = 0; r < 5; r++)
+    EXPECT_OK(boss, tuttiCommInitRankScalable(&comms[static_cast<size_t>(r)], 5, r, 3, ids.data(), nullptr));
+  EXPECT_OK(boss, tuttiGroupEnd());
+  std::vector<int> x(5, 1);
+  EXPECT_OK(boss, tuttiGroupStart());
+  for (size_t i = 0; i < 5; i++) EXPECT_OK(boss, tuttiAllReduce(&x[i], &x[i], 1, tuttiInt32, tuttiSum, comms[i], nullptr));
+  EXPECT_OK(boss, tuttiGroupEnd());
+  EXPECT_OK(boss, tuttiStreamSynchronize(nullptr));
+  CHECK(x == std::vector<int>(5, 5));
+  for (auto c : comms) EXPECT_OK(boss, tuttiCommDestroy(c));
+  CHECK(boss.failures == 0);
+}
+
 TEST_CASE("two splits of one communicator in one group run one after the other") {
   CHECK(run_threads(3, [](Rank &r) {
           tuttiComm_t a = nullptr, b = nullptr;

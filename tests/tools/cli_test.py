@@ -435,6 +435,15 @@ class PerfFlags(Tools):
         self.assertIn("PMI_RANK", r.stderr)
 
 
+    def test_ranks_meet_through_several_roots(self):
+        for words in (["--ranks", 3, "--roots", 3], ["--ranks", 2, "-t", 2, "--roots", 3], ["-t", 4, "--roots", 2]):
+            with self.subTest(words):
+                self.table("all_reduce", perf("all_reduce", *words, "-b", 8, "-e", "1K", "-f", 8, "-n", 2))
+        r = perf("all_reduce", "--ranks", 2, "--roots", 3, "-b", 8, "-e", 8)
+        self.assertEqual(r.returncode, 2, r.all)
+        self.assertIn("--roots 3: only 2 ranks", r.stderr)
+
+
 class PerfJson(Tools):
     KEYS = {"version", "start_time", "end_time", "args", "env", "nccl_version", "config", "devices", "results", "out_of_bounds",
             "average_bus_bandwidth", "errors"}

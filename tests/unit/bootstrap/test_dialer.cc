@@ -80,6 +80,8 @@ TEST_CASE("a listener of this host that answers late gets no rival, for only it 
   const Dialing dialing({{name, {}, {}}, {"", at, {}}});
   CHECK(somebody_comes(here, 5000));
   CHECK(!somebody_comes(there, 600)); // a rival would have come after a quarter of a second
+  const UniqueFd guest(accept(here.get(), nullptr, nullptr));
+  CHECK(!somebody_comes(here, 2600)); // nor is it tried anew: its process waits for a core
 }
 
 TEST_CASE("without a listener on this host the network is tried at once") {

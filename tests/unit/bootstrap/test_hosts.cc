@@ -182,6 +182,41 @@ TEST_CASE("ranks meet at a name that its own host takes for its loopback") {
   }
 }
 
+TEST_CASE("ranks of srun and torchrun on two hosts meet at the first one, whatever it calls itself") {
+  const Hosts hosts;
+  REQUIRE(hosts.good());
+  REQUIRE(hosts.up("10.77.0.{}/24"));
+  const Environment slurm = {{"SLURM_JOB_ID", "9"},
+                             {"SLURM_STEP_ID", "0"},
+                             {"SLURM_STEP_NUM_TASKS", "2"},
+                             {"SLURM_LOCALID", "0"},
+                             {"SLURM_STEP_NODELIST", "n[1-2]"},
+                             {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"}},
+                    torch = {{"WORLD_SIZE", "2"},   {"LOCAL_RANK", "0"},      {"LOCAL_WORLD_SIZE", "1"},
+                             {"MASTER_ADDR", "n1"}, {"MASTER_PORT", "29500"}, {"TORCHELASTIC_RUN_ID", "x"}};
+  for (const auto &[base, names] : {std::pair(slurm, std::vector<const char *>{"SLURM_PROCID", "SLURM_NODEID"}),
+                                    std::pair(torch, std::vector<const char *>{"RANK"})}) {
+    std::vector<Child> ranks;
+    for (int r = 1; r >= 0; r--)
+      ranks.push_back(spawn([&, r, base = base, names = names](const Say &say) {
+        hosts.enter(r);
+        if (!replace_file("/etc/hosts", r == 0 ? "127.0.1.1 n1\n" : "10.77.0.1 n1\n")) return say("cannot replace /etc/hosts");
+        for (const auto &[name, value] : base) setenv(name.c_str(), value.c_str(), 1);
+        for (const char *name : names) setenv(name, std::to_string(r).c_str(), 1);
+        const auto c = config();
+        const auto launch = Bootstrap::launch_from_env(*c, soon());
+        if (!launch.ok()) return say(line(launch));
+        auto b = Bootstrap::join(launch.value().id, 2, r, c, soon());
+        if (!b.ok()) return say(line(b));
+        const Status s = b.value()->barrier(soon(), "t");
+        b.value()->expect_close();
+        say(s.ok() ? launch.value().source : line(s));
+      }));
+    for (auto &c : ranks) CHECK(c.read_line() == (names.size() == 2 ? "srun" : "torchrun"));
+    for (auto &c : ranks) reap(c);
+  }
+}
+
 TEST_CASE("a name server that does not answer is an error at the deadline") {
   const Hosts hosts;
   REQUIRE(hosts.good());
