@@ -10,4 +10,8 @@ namespace tutti {
 // (a pipe, /dev/stdout) is written to as it is.
 Status replace_file(const std::string &path, std::string_view text);
 
+// All of a file. Ends in bounded time and memory whatever it is: an error for a folder, for what is longer than `most` bytes,
+// and for a pipe that nobody writes to for some seconds.
+Result<std::string> read_file(const std::string &path, size_t most);
+
 } // namespace tutti

@@ -4,14 +4,13 @@
 #include "tools/help.h"
 #include "tools/map_svg.h"
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <fstream>
-#include <sstream>
 
 namespace tutti::tools {
 namespace commmap {
 namespace {
+
+constexpr size_t kMostBytes = 64 << 20; // of thousands of ranks
 
 constexpr int kMostColumns = 16; // ranks, for a table on a terminal
 constexpr size_t kPairsShown = 16;
@@ -100,19 +99,10 @@ std::string comm_text(const Comm &c) {
   return out + carriers(c);
 }
 
-Result<std::string> contents(const std::string &path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file || !text) return fail_errno(errno ? errno : EIO, "cannot read " + path);
-  return text.str();
-}
-
 Result<Map> read_all(const std::vector<std::string> &files) {
   Map map;
   for (const std::string &path : files) {
-    TUTTI_ASSIGN(text, contents(path));
+    TUTTI_ASSIGN(text, read_file(path, kMostBytes));
     TUTTI_ASSIGN(one, parse(text, path));
     TUTTI_TRY(merge(map, std::move(one), path));
   }

@@ -1,14 +1,13 @@
 #include "tools/perf_expect.h"
+#include "base/file.h"
 #include "config/toml_source.h"
 #include "tools/cli.h"
 #include "tools/perf.h"
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -152,14 +151,8 @@ Result<std::vector<PassLine>> parse_pass_lines(std::string_view text, const std:
 }
 
 Result<std::vector<PassLine>> read_pass_lines(const std::string &path) {
-  std::ifstream file(path);
-  if (!file) return bad("cannot read {}: {}", path, std::strerror(errno));
-  std::string text;
-  for (char part[4096]; file.good();) { // a folder opens, and then fails to be read
-    file.read(part, sizeof part);
-    text.append(part, static_cast<size_t>(file.gcount()));
-  }
-  if (file.bad()) return bad("cannot read {}: {}", path, std::strerror(errno));
+  constexpr size_t kMostBytes = 1 << 20;
+  TUTTI_ASSIGN(text, read_file(path, kMostBytes));
   return parse_pass_lines(text, path);
 }
 

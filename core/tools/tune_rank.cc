@@ -198,6 +198,9 @@ void Rank::add_point(const Job &job, const Heat &first, const Heat &second, cons
   std::stable_sort(p.ranking.begin(), p.ranking.end(), [](const TimedWay &a, const TimedWay &b) { return a.us < b.us; });
   if (progress_ && args_.judge.empty()) show_point(job, p);
   points_.push_back(std::move(p));
+  if (rank_ != 0 || !args_.judge.empty()) return;
+  // What is known outlives this process, whatever ends it. An error is told at the end, with the table.
+  if (const auto rules = merge_points(points_); !rules.empty()) (void)replace_file(args_.out, table(true, rules));
 }
 
 void Rank::show_point(const Job &job, const Point &p) {
@@ -237,6 +240,14 @@ std::string Rank::hosts() {
   return out;
 }
 
+std::string Rank::table(bool cut_short, const std::vector<TableRule> &rules) const {
+  std::string command;
+  for (const auto &w : args_.words) command += (command.empty() ? "tutti " : " ") + w;
+  const About about{
+      fmt::format("{}.{}.{}", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH), cpu_model(), hosts_, utc_date(), command, cut_short};
+  return table_text(about, layout_, rules);
+}
+
 int Rank::finish(int cut_short) {
   if (rank_ != 0) return kOk;
   if (!args_.judge.empty()) {
@@ -244,16 +255,8 @@ int Rank::finish(int cut_short) {
     if (!args_.json.empty())
       if (Status s = write_judged(args_, layout_, judged_); !s.ok()) return print_error(s.error().line()), kFailed;
   } else {
-    std::string command;
-    for (const auto &w : args_.words) command += (command.empty() ? "tutti " : " ") + w;
-    const About about{fmt::format("{}.{}.{}", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH),
-                      cpu_model(),
-                      hosts_,
-                      utc_date(),
-                      command,
-                      cut_short != 0};
     const auto rules = merge_points(points_);
-    const std::string text = table_text(about, layout_, rules);
+    const std::string text = table(cut_short != 0, rules);
     if (rules.empty()) return print_error("nothing was measured, so no table is written"), kFailed;
     if (Status s = replace_file(args_.out, text); !s.ok()) {
       print_error(s.error().line() + "; the table follows, so that it is not lost");

@@ -3,6 +3,7 @@
 #pragma once
 #include "tools/explained.h"
 #include "tools/tune.h"
+#include "tools/tune_table.h"
 #include "tools/tune_trial.h"
 #include <chrono>
 #include <memory>
@@ -55,6 +56,7 @@ private:
   void add_judged(const Job &job, const Heat &last, const Way &table, const Way &model);
   // ---- the end
   void note_layout(const Explanation &e);
+  std::string table(bool cut_short, const std::vector<TableRule> &rules) const;
   int finish(int cut_short);
   std::string hosts();
   std::string label(const Job &job) const;

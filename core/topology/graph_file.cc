@@ -1,8 +1,7 @@
 // The field's graph files: XML that names the channels by the numbers of their GPUs.
+#include "base/file.h"
 #include "topology/channels.h"
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 #include <pugixml.hpp>
 #include <sstream>
 
@@ -115,11 +114,9 @@ Result<std::vector<Graph>> parse_graphs(std::string_view text, const std::string
 }
 
 Result<std::vector<Graph>> read_graphs(const std::string &path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return fail_errno(errno, fmt::format("{}: cannot open the graph file", path));
-  std::ostringstream text;
-  text << file.rdbuf();
-  return parse_graphs(text.str(), path);
+  constexpr size_t kMostBytes = 16 << 20;
+  TUTTI_ASSIGN(text, read_file(path, kMostBytes));
+  return parse_graphs(text, path);
 }
 
 } // namespace tutti

@@ -1,4 +1,5 @@
 #include "topology/machine_file.h"
+#include "base/file.h"
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -13,6 +14,15 @@ namespace {
 constexpr unsigned kParse =
     pugi::parse_default | pugi::parse_comments | pugi::parse_pi | pugi::parse_declaration | pugi::parse_doctype;
 constexpr size_t kMostBytes = 16u << 20; // a large host has some 100 KiB
+constexpr int kMostLevels = 128;         // whoever walks the tree may recurse
+
+struct TooDeep : pugi::xml_tree_walker {
+  ptrdiff_t offset = 0;
+  bool for_each(pugi::xml_node &node) override {
+    offset = node.offset_debug();
+    return depth() < kMostLevels;
+  }
+};
 
 } // namespace
 
@@ -34,11 +44,9 @@ int MachineFile::line(ptrdiff_t offset) const {
 }
 
 Result<MachineFile> MachineFile::read(const std::string &path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return fail_errno(errno, fmt::format("{}: cannot open the topology file", path));
-  std::ostringstream text;
-  if (!(text << file.rdbuf())) return fail(Code::invalid_argument, "{}: the topology file is empty or cannot be read", path);
-  return parse(text.str(), path);
+  TUTTI_ASSIGN(text, read_file(path, kMostBytes));
+  if (text.empty()) return fail(Code::invalid_argument, "{}: the topology file is empty", path);
+  return parse(text, path);
 }
 
 Result<MachineFile> MachineFile::parse(std::string_view text, std::string name) {
@@ -53,6 +61,9 @@ Result<MachineFile> MachineFile::parse(std::string_view text, std::string name) 
   std::string what = parsed.description();
   what[0] = static_cast<char>(what[0] | 0x20);
   if (!parsed) return fail(Code::invalid_argument, "{}:{}: not well-formed XML: {}", f.name_, f.line(parsed.offset), what);
+  TooDeep deep;
+  if (!f.doc_->traverse(deep))
+    return fail(Code::invalid_argument, "{}:{}: more than {} levels of elements", f.name_, f.line(deep.offset), kMostLevels);
   const pugi::xml_node root = f.doc_->document_element();
   int elements = 0;
   for (const pugi::xml_node &child : f.doc_->children()) elements += child.type() == pugi::node_element;

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cerrno>
 #include <cstdio>
+#include <fcntl.h>
 #include <memory>
 #include <sys/stat.h>
 
@@ -42,7 +43,8 @@ std::string read_file(const std::string &path, const std::string &origin) {
     void operator()(std::FILE *f) const { std::fclose(f); }
   };
   errno = 0;
-  const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rbe"));
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe would wait for who writes it
+  const std::unique_ptr<std::FILE, Close> file(fd < 0 ? nullptr : fdopen(fd, "rb"));
   // INVALID: a table that was asked for and cannot be had ends the job, rather than that others decide unnoticed.
   const auto reason = [] { return std::generic_category().message(errno); };
   if (!file) fail(TUTTI_ERR_INVALID, who, " cannot be read: ", reason(), "; name an existing table, built-in or none");
