@@ -49,11 +49,10 @@ public:
   Taker(const std::string &file, const ClusterInput &input, const std::vector<SeatedHost> &hosts, Cluster *cluster)
       : file_(file), input_(input), hosts_(hosts), out_(cluster) {}
 
-  Status rings(const Graph &graph) {
+  Status rings(const Graph &graph, size_t count) {
     const std::vector<ClusterChannel> searched = out_->channels;
-    if (graph.channels.empty()) return fail(Code::invalid_argument, "{}: graph 0 has no channel", file_);
     out_->channels.clear();
-    for (size_t i = 0; i < graph.channels.size(); i++) {
+    for (size_t i = 0; i < count; i++) {
       ClusterChannel c = searched[i % searched.size()];
       c.ring.clear();
       for (const int32_t h : out_->host_order) {
@@ -63,11 +62,12 @@ public:
       }
       out_->channels.push_back(std::move(c));
     }
+    out_->ring_gbps = graph.gbps;
     return {};
   }
 
   Status trees(const Graph &graph) {
-    for (size_t i = 0; i < out_->channels.size() && !graph.channels.empty(); i++) {
+    for (size_t i = 0; i < out_->channels.size(); i++) {
       const std::vector<int> above = host_tree(static_cast<int>(hosts_.size()), static_cast<int>(i % 2));
       std::vector<std::vector<int>> chains;
       for (const int32_t h : out_->host_order) {
@@ -81,6 +81,7 @@ public:
                                                       : above[k] < 0 ? -1
                                                                      : chains[static_cast<size_t>(above[k])].front();
     }
+    out_->tree_gbps = graph.gbps;
     return {};
   }
 
@@ -152,19 +153,24 @@ Result<std::vector<Graph>> graphs_of(const ClusterInput &input, const Cluster &c
   return std::vector<Graph>{std::move(rings), std::move(chains)};
 }
 
-Status take_graphs(const std::vector<Graph> &graphs, const std::string &file, const ClusterInput &input, Cluster *cluster) {
+Status take_graphs(const std::vector<Graph> &graphs, const std::string &file, const ClusterInput &input, size_t most,
+                   Cluster *cluster) {
   TUTTI_ASSIGN(hosts, seat_ranks(input));
   Taker taker(file, input, hosts, cluster);
   const auto of = [&](int id) {
     return std::find_if(graphs.begin(), graphs.end(), [id](const Graph &g) { return g.id == id; });
   };
-  if (of(0) == graphs.end()) return fail(Code::invalid_argument, "{}: no graph 0, which holds the rings", file);
-  TUTTI_TRY(taker.rings(*of(0)));
-  if (of(1) != graphs.end()) TUTTI_TRY(taker.trees(*of(1)));
-  cluster->ring_gbps = of(0)->gbps;
+  const auto rings = of(0), trees = of(1);
+  if (rings == graphs.end()) return fail(Code::invalid_argument, "{}: no graph 0, which holds the rings", file);
+  const size_t there = rings->channels.size(), count = std::min(there, most);
+  if (there == 0) return fail(Code::invalid_argument, "{}: graph 0 has no channel", file);
+  TUTTI_TRY(taker.rings(*rings, count));
+  const bool with_trees = trees != graphs.end() && !trees->channels.empty();
+  if (with_trees) TUTTI_TRY(taker.trees(*trees));
   fill_children(cluster);
-  cluster->why.push_back(fmt::format("rings{} of {} channels are those of {}", of(1) != graphs.end() ? " and trees" : "",
-                                     cluster->channels.size(), file));
+  if (count < there)
+    cluster->why.push_back(fmt::format("{}: {} of {} channels, as max_channels is {}", file, count, there, most));
+  cluster->why.push_back(fmt::format("rings{} of {} channels are those of {}", with_trees ? " and trees" : "", count, file));
   return {};
 }
 

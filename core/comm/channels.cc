@@ -1,9 +1,9 @@
 #include "comm/channels.h"
+#include "base/file.h"
 #include "comm/channel_graphs.h"
 #include "log/log.h"
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <set>
@@ -74,11 +74,7 @@ Machine blank_machine() {
 
 Status write_graphs(const std::string &path, const ClusterInput &input, const Cluster &cluster) {
   TUTTI_ASSIGN(graphs, graphs_of(input, cluster));
-  errno = 0;
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << graph_xml(graphs);
-  out.close();
-  return out ? Status() : fail_errno(errno ? errno : EIO, fmt::format("{}: cannot write", path));
+  return replace_file(path, graph_xml(graphs));
 }
 
 } // namespace
@@ -128,7 +124,8 @@ Result<Cluster> search_cluster(const Config &config, const ClusterInput &input) 
   TUTTI_ASSIGN(cluster, make_cluster(input, cluster_rules(config)));
   if (const std::string path = expand_path(config, "topology.graph_file"); !path.empty()) {
     TUTTI_ASSIGN(graphs, read_graphs(path));
-    TUTTI_TRY(take_graphs(graphs, path, input, &cluster));
+    const auto most = static_cast<size_t>(config.number("coll.max_channels"));
+    TUTTI_TRY(take_graphs(graphs, path, input, most, &cluster));
   }
   return cluster;
 }

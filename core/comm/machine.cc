@@ -2,6 +2,7 @@
 #include "log/log.h"
 #include "topology/cluster.h"
 #include "topology/detect.h"
+#include "topology/net_devices.h"
 #include <algorithm>
 #include <charconv>
 #include <fstream>
@@ -19,59 +20,6 @@ uint64_t digest_of(std::span<const std::byte> bytes) { // FNV-1a
   return h ? h : 1;
 }
 
-// "mlx5_0:1" of a plugin is port 1 of <net name="mlx5_0">.
-bool same_port(const std::string &name, std::string_view device) {
-  return name == device || name == device.substr(0, device.find(':'));
-}
-
-std::string busid_of(const tutti_net_dev &dev) {
-  const std::string_view path = dev.pci;
-  return normal_busid(path.substr(path.rfind('/') + 1));
-}
-
-// Copies a machine without some of its nodes.
-class Copier {
-public:
-  Copier(const Machine &from, const std::vector<bool> &dropped) : place_(from.nodes().size(), -1) {
-    for (size_t i = 0; i < place_.size(); i++)
-      if (!dropped[i]) place_[i] = to_.add(from.node(static_cast<int>(i)));
-    for (const int i : place_)
-      if (i >= 0 && to_.node(i).parent >= 0) to_.node(i).parent = place_[static_cast<size_t>(to_.node(i).parent)];
-    for (const MachineLink &l : from.links())
-      if (const int a = at(l.from), b = at(l.to); a >= 0 && b >= 0) to_.connect(a, b, l.kind, l.gbps, l.lanes);
-    for (const std::string &note : from.notes()) to_.note(note);
-  }
-  int at(int node) const { return place_[static_cast<size_t>(node)]; }
-  Machine take() { return std::move(to_); }
-  Machine &to() { return to_; }
-
-private:
-  std::vector<int> place_;
-  Machine to_;
-};
-
-// A device that the machine's description does not name.
-void add_device(Machine &m, const NetDev &dev) {
-  const tutti_net_dev &d = dev.info;
-  int nic = -1;
-  if (const std::string busid = busid_of(d); !busid.empty()) nic = m.find(NodeKind::nic, busid);
-  if (nic < 0) {
-    int cpu = d.numa_node >= 0 ? m.find(NodeKind::cpu, std::to_string(d.numa_node)) : -1;
-    const std::vector<int> all = m.of_kind(NodeKind::cpu);
-    if (cpu < 0 && all.size() > 1) m.note(fmt::format("{}: its NUMA node is not known: the first one assumed", d.name));
-    if (cpu < 0) cpu = all.front();
-    nic = m.add({.kind = NodeKind::nic, .id = fmt::format("net {}", d.name), .parent = cpu});
-    m.connect_both(nic, cpu, LinkKind::pci, kLocGbps);
-  }
-  const int port = m.add({.kind = NodeKind::net,
-                          .id = d.name,
-                          .number = static_cast<int>(dev.number),
-                          .parent = nic,
-                          .rail = d.rail,
-                          .latency_us = d.latency_ns / 1000.0});
-  m.connect_both(port, nic, LinkKind::net, static_cast<double>(d.speed_mbps ? d.speed_mbps : 10'000) / 8000);
-}
-
 Result<std::shared_ptr<const HostMachine>> describe(const Config &config, Iface<tutti_net_v1> net) {
   const auto t0 = Clock::now();
   auto out = std::make_shared<HostMachine>();
@@ -81,12 +29,13 @@ Result<std::shared_ptr<const HostMachine>> describe(const Config &config, Iface<
     file = std::move(read);
   }
   TUTTI_ASSIGN(notes, complete_machine(&file));
+  if (net) {
+    TUTTI_ASSIGN(devices, net_devices(net));
+    const std::vector<std::string> merged = add_net_devices(&file, devices);
+    notes.insert(notes.end(), merged.begin(), merged.end());
+  }
   if (const std::string path = expand_path(config, "topology.dump_file"); !path.empty()) TUTTI_TRY(file.write(path));
   TUTTI_ASSIGN(machine, file.machine());
-  if (net) {
-    TUTTI_ASSIGN(devices, rail_devices(net));
-    machine = with_devices(machine, devices, net.table->name);
-  }
   out->notes = std::move(notes);
   out->notes.insert(out->notes.end(), machine.notes().begin(), machine.notes().end());
   out->encoded = encode_machine(machine);
@@ -124,62 +73,39 @@ uint32_t numa_nodes() {
   return std::max(1u, count);
 }
 
-Result<std::vector<NetDev>> rail_devices(Iface<tutti_net_v1> net) {
+Result<std::vector<tutti_net_dev>> net_devices(Iface<tutti_net_v1> net) {
   const auto turn = plugin_setup(net.plugin);
   uint32_t count = 0;
   void *state = net.plugin ? net.plugin->state : nullptr;
   if (const tutti_status s = net.table->device_count(state, &count); s < 0)
     return plugin_error(*net.plugin, s, "listing devices");
-  std::vector<NetDev> out;
+  std::vector<tutti_net_dev> out(count);
   for (uint32_t i = 0; i < count; i++) {
-    NetDev d{i, {}};
-    d.info.struct_size = sizeof d.info;
-    if (const tutti_status s = net.table->device_info(state, i, &d.info); s < 0)
+    out[i].struct_size = sizeof out[i];
+    if (const tutti_status s = net.table->device_info(state, i, &out[i]); s < 0)
       return plugin_error(*net.plugin, s, fmt::format("describing device {}", i));
-    out.push_back(d);
   }
-  const auto here = [](const NetDev &d) { return (d.info.flags & TUTTI_NET_LOOPBACK) != 0; };
-  if (!std::all_of(out.begin(), out.end(), here)) std::erase_if(out, here);
   return out;
 }
 
-Machine with_devices(const Machine &machine, std::span<const NetDev> devices, std::string_view net) {
-  const std::vector<int> ports = machine.of_kind(NodeKind::net);
-  std::vector<int> port_of(devices.size(), -1);
-  std::vector<bool> dropped(machine.nodes().size(), false);
-  for (const int port : ports) {
-    size_t i = 0;
-    while (i < devices.size() && (port_of[i] >= 0 || !same_port(machine.node(port).id, devices[i].info.name))) i++;
-    if (i < devices.size())
-      port_of[i] = port;
-    else
-      dropped[static_cast<size_t>(port)] = true;
-  }
-  Copier copy(machine, dropped);
-  for (const int port : ports)
-    if (dropped[static_cast<size_t>(port)])
-      copy.to().note(fmt::format("port {} is left out: network {} has no such device", machine.node(port).id, net));
-  for (size_t i = 0; i < devices.size(); i++) {
-    if (port_of[i] < 0) {
-      add_device(copy.to(), devices[i]);
-      continue;
-    }
-    MachineNode &node = copy.to().node(copy.at(port_of[i]));
-    node.number = static_cast<int>(devices[i].number);
-    node.id = devices[i].info.name;
-    if (node.rail < 0) node.rail = devices[i].info.rail;
-    if (node.latency_us <= 0) node.latency_us = devices[i].info.latency_ns / 1000.0;
-  }
-  return copy.take();
-}
-
 Result<std::shared_ptr<const HostMachine>> host_machine(const Config &config, Iface<tutti_net_v1> net) {
-  static std::mutex mutex; // guards known
-  static auto *known = new std::map<const void *, Result<std::shared_ptr<const HostMachine>>>;
-  std::lock_guard lock(mutex);
-  const auto it = known->find(net.table);
-  if (it != known->end()) return it->second;
-  return known->emplace(net.table, describe(config, net)).first->second;
+  struct Known {
+    std::mutex mutex; // held while the host is described: ranks of a process wait for the first
+    std::shared_ptr<const HostMachine> machine;
+  };
+  static std::mutex mutex; // guards all, not what is in it
+  static auto *all = new std::map<const void *, Known>;
+  Known *known = nullptr;
+  {
+    std::lock_guard lock(mutex);
+    known = &(*all)[net.table]; // stays where it is
+  }
+  std::lock_guard lock(known->mutex);
+  if (!known->machine) {
+    TUTTI_ASSIGN(machine, describe(config, net));
+    known->machine = std::move(machine);
+  }
+  return known->machine;
 }
 
 } // namespace tutti

@@ -1,5 +1,7 @@
 // `tutti topo`: the machine as a tree and a matrix, and the channels that the library would search on it.
 #include "tools/topo.h"
+#include "base/file.h"
+#include "comm/machine.h"
 #include "comm/startup.h"
 #include "config/config.h"
 #include "tools/cli.h"
@@ -7,7 +9,6 @@
 #include "topology/detect.h"
 #include "topology/net_devices.h"
 #include <chrono>
-#include <fstream>
 
 namespace tutti::tools {
 namespace {
@@ -24,14 +25,6 @@ struct Options {
 int failed(const Status &status) {
   print_error("topo: " + status.error().line());
   return kFailed;
-}
-
-Status write_file(const std::string &path, const std::string &text) {
-  errno = 0;
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  return out ? Status() : fail_errno(errno ? errno : EIO, fmt::format("{}: cannot write", path));
 }
 
 // What the command line leaves open, the configuration says.
@@ -78,15 +71,7 @@ Status take_net(MachineFile *file, std::vector<std::string> *notes) {
   std::string why;
   TUTTI_ASSIGN(net, choose_net(*p.config, *p.registry, &why));
   if (!net) return fail(Code::invalid_usage, "--net: no network has a device: {}", why);
-  uint32_t count = 0;
-  if (const tutti_status s = net.table->device_count(net.plugin->state, &count); s < 0)
-    return plugin_error(*net.plugin, s, "listing devices");
-  std::vector<tutti_net_dev> devices(count);
-  for (uint32_t i = 0; i < count; i++) {
-    devices[i].struct_size = sizeof devices[i];
-    if (const tutti_status s = net.table->device_info(net.plugin->state, i, &devices[i]); s < 0)
-      return plugin_error(*net.plugin, s, "describing a device");
-  }
+  TUTTI_ASSIGN(devices, net_devices(net));
   notes->push_back(fmt::format("NICs are the devices of network {}", net.table->name));
   const std::vector<std::string> merged = add_net_devices(file, devices);
   notes->insert(notes->end(), merged.begin(), merged.end());
@@ -121,7 +106,7 @@ Status show(const Options &o) {
   const double search_ms = watch.ms();
   if (!o.graph.empty() && !o.no_search) TUTTI_TRY(take_graphs(o, machine, &channels));
   if (!o.dump.empty()) TUTTI_TRY(file.write(o.dump));
-  if (!o.graph_dump.empty()) TUTTI_TRY(write_file(o.graph_dump, graph_xml(graphs_of(machine, channels))));
+  if (!o.graph_dump.empty()) TUTTI_TRY(replace_file(o.graph_dump, graph_xml(graphs_of(machine, channels))));
   if (o.format == "json") {
     fmt::print("{}", machine_json(machine, paths, channels));
   } else if (o.format == "dot") {

@@ -87,12 +87,7 @@ std::string MachineFile::text() const {
 }
 
 Status MachineFile::write(const std::string &path) const {
-  errno = 0;
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  if (file) file << text();
-  file.close();
-  if (!file) return fail_errno(errno ? errno : EIO, fmt::format("{}: cannot write the topology file", path));
-  return {};
+  return replace_file(path, text());
 }
 
 std::string normal_busid(std::string_view text) {

@@ -75,14 +75,12 @@ private:
   }
   Element added(const tutti_net_dev &d) {
     const std::string busid = busid_of(d);
+    if (busid.empty()) return cpu_of(d).append_child("nic").append_child("net"); // a card of its own
     Element pci = pci_element(busid);
     if (!pci) {
-      pci = cpu_of(d);
-      if (!busid.empty()) {
-        pci = pci.append_child("pci");
-        pci.append_attribute("busid") = busid.c_str();
-        pci.append_attribute("class") = "0x020000";
-      }
+      pci = cpu_of(d).append_child("pci");
+      pci.append_attribute("busid") = busid.c_str();
+      pci.append_attribute("class") = "0x020000";
     }
     Element nic = pci.child("nic");
     return (nic ? nic : pci.append_child("nic")).append_child("net");

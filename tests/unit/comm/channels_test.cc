@@ -3,7 +3,10 @@
 #include "comm/channels.h"
 #include "comm/select/determinism.h"
 #include "comm/select/limits.h"
+#include <cstdio>
 #include <doctest/doctest.h>
+#include <fstream>
+#include <unistd.h>
 
 using namespace tutti;
 
@@ -14,16 +17,17 @@ CpuSet cpu(int number) {
   return CpuSet::from_words({&word, 1});
 }
 
-// Two NUMA nodes of a core each, a port of 10 Gbit/s at both.
-Machine two_nodes() {
+// Two NUMA nodes of a core each, ports of 10 Gbit/s with these numbers at them in turn.
+Machine two_nodes(const std::vector<int> &ports = {0, 1}) {
   Machine m;
   for (int i = 0; i < 2; i++)
     m.add({.kind = NodeKind::cpu, .id = std::to_string(i), .number = i, .affinity = i ? "00000002" : "00000001"});
   m.connect_both(0, 1, LinkKind::sys, 10);
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < static_cast<int>(ports.size()); i++) {
     const int nic = m.add({.kind = NodeKind::nic, .id = fmt::format("0000:{}0:00.0", i + 1), .parent = i});
     m.connect_both(nic, i, LinkKind::pci, 12);
-    const int port = m.add({.kind = NodeKind::net, .id = fmt::format("eth{}", i), .number = i, .parent = nic});
+    const int number = ports[static_cast<size_t>(i)];
+    const int port = m.add({.kind = NodeKind::net, .id = fmt::format("eth{}", i), .number = number, .parent = nic});
     m.connect_both(port, nic, LinkKind::net, 1.25);
   }
   return m;
@@ -54,16 +58,6 @@ Cluster searched(const ClusterInput &in) {
   return *c;
 }
 
-NetDev device(uint32_t number, const char *name, int numa = -1, const char *pci = "", uint32_t mbps = 25'000) {
-  NetDev d{number, {}};
-  std::string_view(name).copy(d.info.name, sizeof d.info.name - 1);
-  std::string_view(pci).copy(d.info.pci, sizeof d.info.pci - 1);
-  d.info.numa_node = numa;
-  d.info.speed_mbps = mbps;
-  d.info.rail = -1;
-  return d;
-}
-
 std::shared_ptr<const Config> config(const std::map<std::string, std::string> &environment) {
   auto c = Config::from("", "test", environment);
   REQUIRE(c.ok());
@@ -76,25 +70,34 @@ std::string error_of(const Status &s) {
 
 } // namespace
 
-TEST_CASE("ports of a machine become devices of the network by name, PCI address or NUMA node, and the rest is left out") {
-  const std::vector<NetDev> devices = {device(0, "eth1"), device(1, "rdma0:1", -1, "/sys/devices/pci0000:00/0000:10:00.0"),
-                                       device(2, "tap", 1), device(3, "lone")};
-  const Machine m = with_devices(two_nodes(), devices, "socket");
-  CHECK(m.of_kind(NodeKind::net).size() == 4);
-  CHECK(m.find(NodeKind::net, "eth0") < 0); // no device
-  const auto nic_of = [&](const char *port) { return m.node(m.find(NodeKind::net, port)).parent; };
-  const auto number = [&](const char *port) { return m.node(m.find(NodeKind::net, port)).number; };
-  CHECK(number("eth1") == 0);
-  CHECK(m.node(nic_of("eth1")).id == "0000:20:00.0");
-  CHECK(m.node(nic_of("rdma0:1")).id == "0000:10:00.0");
-  CHECK(m.node(m.node(nic_of("tap")).parent).number == 1);
-  CHECK(m.node(m.node(nic_of("lone")).parent).number == 0);
-  CHECK(m.link(m.find_link(m.find(NodeKind::net, "eth1"), nic_of("eth1"), LinkKind::net)).gbps == doctest::Approx(1.25));
-  CHECK(m.link(m.find_link(m.find(NodeKind::net, "tap"), nic_of("tap"), LinkKind::net)).gbps == doctest::Approx(3.125));
-  std::string notes;
-  for (const std::string &n : m.notes()) notes += n + "\n";
-  CHECK(notes.find("port eth0 is left out: network socket has no such device") != std::string::npos);
-  CHECK(notes.find("lone: its NUMA node is not known") != std::string::npos);
+TEST_CASE("a topology file mended after an error is read, and the dump has the devices of the network") {
+  const std::string file = fmt::format("/tmp/tutti-channels-{}.xml", getpid()), dump = file + ".dump";
+  tutti_net_v1 net{};
+  net.device_count = [](void *, uint32_t *count) noexcept -> tutti_status { return (*count = 1, TUTTI_OK); };
+  net.device_info = [](void *, uint32_t, tutti_net_dev *d) noexcept -> tutti_status {
+    std::string_view("fake7").copy(d->name, sizeof d->name - 1);
+    d->numa_node = d->rail = -1;
+    return TUTTI_OK;
+  };
+  const auto c = config({{"TUTTI_TOPO_FILE", file}, {"TUTTI_TOPO_DUMP_FILE", dump}});
+  std::ofstream(file) << "<system version=\"1\"><cpu numaid=\"x\"/></system>";
+  CHECK(error_of(host_machine(*c, {nullptr, &net}).status()).find("numaid=\"x\"") != std::string::npos);
+  std::ofstream(file) << "<system version=\"1\"><cpu numaid=\"0\"><nic><net name=\"none\" dev=\"0\"/></nic></cpu></system>";
+  const auto host = host_machine(*c, {nullptr, &net});
+  REQUIRE(host.ok());
+  const Machine &m = (*host)->machine;
+  REQUIRE(m.of_kind(NodeKind::net).size() == 1);
+  CHECK(m.node(m.of_kind(NodeKind::net)[0]).id == "fake7");
+  std::string notes, dumped;
+  for (const std::string &n : (*host)->notes) notes += n + "\n";
+  CHECK(notes.find("no devices of the network in use: none") != std::string::npos);
+  CHECK(notes.find("speed of fake7 is not known: 10 Gbit/s assumed") != std::string::npos);
+  std::getline(std::ifstream(dump), dumped, '\0');
+  CHECK(dumped.find("name=\"fake7\"") != std::string::npos);
+  CHECK(dumped.find("name=\"none\"") == std::string::npos);
+  CHECK(host_machine(*c, {nullptr, &net})->get() == host->get()); // described once
+  std::remove(file.c_str());
+  std::remove(dump.c_str());
 }
 
 TEST_CASE("requests hold the searched ring, tree, head and rail of each channel, and more channels take them again") {
@@ -152,8 +155,7 @@ TEST_CASE("both ends of a link call its way alike, and each channel goes by its 
 
 TEST_CASE("hosts with one NIC do not tell channels apart, so that these share links") {
   ClusterInput in = job(2);
-  const std::vector<NetDev> one = {device(3, "eth0")};
-  in.machines[0] = with_devices(two_nodes(), one, "socket");
+  in.machines[0] = two_nodes({3});
   const Cluster cluster = searched(in);
   CHECK(cluster.channels.size() == 1);
   const NetRoutes routes = net_routes(cluster, topology_of(in, cluster), 0);
@@ -207,8 +209,10 @@ TEST_CASE("a graph file's orders replace the search on every host, and come out 
   const auto graph = [](std::vector<int> order) {
     return Graph{0, Graph::kRing, 5, PathKind::sys, {{order, {}}, {{0, 1}, {}}, {order, {}}}};
   };
-  std::vector<Graph> graphs{graph({1, 0}), {1, Graph::kTree, 5, PathKind::sys, {{{1, 0}, {}}}}};
-  REQUIRE(take_graphs(graphs, "g.xml", in, &cluster).ok());
+  std::vector<Graph> graphs{graph({1, 0}), {1, Graph::kTree, 3, PathKind::sys, {{{1, 0}, {}}}}};
+  REQUIRE(take_graphs(graphs, "g.xml", in, 64, &cluster).ok());
+  CHECK(cluster.ring_gbps == 5);
+  CHECK(cluster.tree_gbps == 3);
   REQUIRE(cluster.channels.size() == 3);
   CHECK(cluster.channels[0].ring == std::vector<int32_t>{1, 3, 0, 2, 5, 7, 4, 6});
   CHECK(cluster.channels[1].ring == std::vector<int32_t>{0, 2, 1, 3, 4, 6, 5, 7});
@@ -219,6 +223,9 @@ TEST_CASE("a graph file's orders replace the search on every host, and come out 
   CHECK((*back)[0].channels[0].gpus == std::vector<int>{1, 0});
   CHECK((*back)[0].channels[1].gpus == std::vector<int>{0, 1});
   CHECK((*back)[1].channels[2].gpus == std::vector<int>{1, 0});
+  REQUIRE(take_graphs(graphs, "g.xml", in, 2, &cluster).ok());
+  CHECK(cluster.channels.size() == 2);
+  CHECK(cluster.why[cluster.why.size() - 2] == "g.xml: 2 of 3 channels, as max_channels is 2");
 }
 
 TEST_CASE("a graph file that does not visit each place once is refused with file, graph, channel and host") {
@@ -226,12 +233,12 @@ TEST_CASE("a graph file that does not visit each place once is refused with file
   const auto refusal = [&](std::vector<int> order) {
     Cluster cluster = searched(in);
     return error_of(
-        take_graphs({{0, Graph::kRing, 5, PathKind::sys, {{{0, 1}, {}}, {std::move(order), {}}}}}, "g.xml", in, &cluster));
+        take_graphs({{0, Graph::kRing, 5, PathKind::sys, {{{0, 1}, {}}, {std::move(order), {}}}}}, "g.xml", in, 64, &cluster));
   };
   CHECK(refusal({0, 1}) == "");
   CHECK(refusal({0, 0}) == "g.xml: graph 0 channel 1: visits 0 0, but ranks of host h0 are at 0 1");
   CHECK(refusal({0, 7}).find("visits 0 7") != std::string::npos);
   CHECK(refusal({}).find("visits nothing") != std::string::npos);
   Cluster cluster = searched(in);
-  CHECK(error_of(take_graphs({}, "g.xml", in, &cluster)) == "g.xml: no graph 0, which holds the rings");
+  CHECK(error_of(take_graphs({}, "g.xml", in, 64, &cluster)) == "g.xml: no graph 0, which holds the rings");
 }

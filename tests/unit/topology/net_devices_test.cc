@@ -66,6 +66,12 @@ TEST_CASE("devices that no file knows go to their NUMA node, or to the first wit
   CHECK(m.node(m.node(ports[0]).parent).id == "0000:0a:00.0");
   CHECK(m.gbps_up(ports[0]) == doctest::Approx(3.125));
   CHECK(m.node(m.cpu_of(ports[1])).number == 0);
+  const tutti_net_dev more[] = {device("eth0"), device("a"), device("b")};
+  MachineFile bare = parse("<cpu numaid=\"0\"/>");
+  add_net_devices(&bare, more);
+  const Machine cards = build(bare); // a card of its own for each
+  CHECK(cards.of_kind(NodeKind::nic).size() == 3);
+  CHECK(cards.notes().back().ends_with("speed of b is not known: 10 Gbit/s assumed"));
   MachineFile empty;
   const tutti_net_dev only[] = {[] {
     tutti_net_dev d = device("lo");
