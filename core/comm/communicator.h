@@ -192,7 +192,7 @@ private:
   Status set_up(); // after the bootstrap: agreement, net, engine, selection
   Status exchange_selection();
   Status exchange_readable();
-  std::shared_ptr<const CostModel> cost_model(const CostConstants &constants) const;
+  std::shared_ptr<const CostModel> cost_model(const CostConstants &constants, const CostModel::Device &net) const;
   void farewell();
   Status start_engine(Iface<tutti_net_v1> net, std::span<const std::byte> told);
   Status take_channels(std::span<const std::byte> told);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <set>
 
 namespace tutti {
 namespace {
@@ -66,18 +67,25 @@ std::optional<std::pair<Bytes, Bytes>> parted(std::span<const std::byte> both) {
   return std::pair(Bytes(both.begin() + sizeof n, at), Bytes(at, both.end()));
 }
 
-// A device that cannot be asked bounds nothing.
-CostModel::Device fastest_device(const Iface<tutti_net_v1> &net) {
-  CostModel::Device best;
-  uint32_t count = 0;
-  if (net.table->device_count(net.plugin->state, &count) < 0) return best;
-  for (uint32_t d = 0; d < count; d++) {
-    tutti_net_dev dev{};
-    dev.struct_size = sizeof dev;
-    if (net.table->device_info(net.plugin->state, d, &dev) < 0) continue;
-    if (const double speed = dev.speed_mbps / 8.0; speed > best.bytes_per_us) best = {speed, dev.latency_ns * 1e-3};
+// The devices of rank 0's host that channels use, as one; without channels the fastest. What cannot be asked bounds nothing.
+CostModel::Device devices_in_use(const Iface<tutti_net_v1> &net, const ClusterHost *host) {
+  auto devices = rail_devices(net);
+  if (!devices.ok()) {
+    log::warn(Subsys::net, "cost model: network {} bounds nothing: {}", net.table->name, devices.status().error().message);
+    return {};
   }
-  return best;
+  std::set<int32_t> used;
+  if (host)
+    for (const ClusterPort &port : host->ports) used.insert(port.devs.begin(), port.devs.end());
+  CostModel::Device all, fastest;
+  for (const NetDev &d : *devices) {
+    const double speed = d.info.speed_mbps / 8.0, latency = d.info.latency_ns * 1e-3;
+    if (speed > fastest.bytes_per_us) fastest = {speed, latency};
+    if (speed <= 0 || !used.contains(static_cast<int32_t>(d.number))) continue;
+    all.latency_us = all.bytes_per_us > 0 ? std::min(all.latency_us, latency) : latency;
+    all.bytes_per_us += speed;
+  }
+  return all.bytes_per_us > 0 ? all : fastest;
 }
 
 } // namespace
@@ -246,10 +254,14 @@ Status Communicator::exchange_selection() {
   if (!selector.ok())
     mine = SelectionTable::encode_refusal(selector.status().error().message);
   else if (selector_ = std::make_unique<Selector>(std::move(*selector)); rank_ == 0) {
-    const CostConstants costs = machine_costs(*options_.config, host_cpus_);
-    selector_->use_model(cost_model(costs));
+    CostConstants costs = machine_costs(*options_.config, host_cpus_);
+    CostModel::Device device;
+    if (net_ && topology_.node_count > 1)
+      device = devices_in_use(net_, channels_->cluster ? &channels_->cluster->hosts.front() : nullptr);
+    apply_bandwidths(*options_.config, &costs, &device);
+    selector_->use_model(cost_model(costs, device));
     auto table = selector_->table();
-    if (table.ok()) table->costs = costs.encode();
+    if (table.ok()) table->costs = costs.encode(), table->device = device.encode();
     mine = table.ok() ? table->encode() : SelectionTable::encode_refusal(table.status().error().message);
   }
   TUTTI_ASSIGN(pieces, b.allgather(mine, deadline, "sharing the selection of algorithms"));
@@ -262,13 +274,14 @@ Status Communicator::exchange_selection() {
   selection_ = std::move(table);
   if (rank_ == 0) return {};
   const auto costs = CostConstants::decode(selection_.costs);
-  if (!costs) return tutti::fail(Code::internal, "rank 0 reckons with costs that cannot be read");
-  selector_->use_model(cost_model(*costs));
+  const auto device = CostModel::Device::decode(selection_.device);
+  if (!costs || !device) return tutti::fail(Code::internal, "rank 0 reckons with costs that cannot be read");
+  selector_->use_model(cost_model(*costs, *device));
   return {};
 }
 
-// What the ranks' places and devices add to the machine's constants.
-std::shared_ptr<const CostModel> Communicator::cost_model(const CostConstants &constants) const {
+// What the ranks' places add to the machine's constants.
+std::shared_ptr<const CostModel> Communicator::cost_model(const CostConstants &constants, const CostModel::Device &net) const {
   CostModel::Input in;
   in.topology = std::make_shared<const Topology>(topology_);
   in.constants = constants;
@@ -279,7 +292,7 @@ std::shared_ptr<const CostModel> Communicator::cost_model(const CostConstants &c
     const auto next = static_cast<int32_t>(processes.size());
     in.process_of_rank.push_back(processes.try_emplace(core_->bootstrap->peer(r).process, next).first->second);
   }
-  if (net_ && topology_.node_count > 1) in.net = fastest_device(net_);
+  in.net = net;
   return std::make_shared<const CostModel>(std::move(in));
 }
 

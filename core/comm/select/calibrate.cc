@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <mutex>
+#include <new>
 #include <sys/utsname.h>
 
 namespace tutti {
@@ -15,6 +17,15 @@ namespace {
 using log::Subsys;
 
 constexpr auto kMostTime = std::chrono::milliseconds(130); // and what a step that has begun then takes
+
+constexpr int kMostTries = 2; // of one process, when the machine is too busy to measure everything
+
+// What the process knows of a machine.
+struct Known {
+  CostConstants costs;
+  bool whole = false;
+  int tries = 0;
+};
 
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
@@ -71,12 +82,26 @@ std::string cache_path(const Config &config, const CpuSet &cpus) {
 CostConstants measure_machine(const CpuSet &cpus, bool *whole) {
   const Deadline deadline = Deadline::in(kMostTime);
   CostConstants costs;
-  measure_kernels(&costs, deadline);
-  measure_rings(&costs, cpus, deadline);
-  measure_system(&costs, deadline);
-  measure_sockets(&costs, cpus, deadline);
-  *whole = measure_memory(&costs, cpus, deadline) && !deadline.expired();
+  *whole = false;
+  try {
+    measure_kernels(&costs, deadline);
+    measure_rings(&costs, cpus, deadline);
+    measure_system(&costs, deadline);
+    measure_sockets(&costs, cpus, deadline);
+    *whole = measure_memory(&costs, cpus, deadline) && !deadline.expired();
+  } catch (const std::bad_alloc &) { // the rest is built in
+  }
   return CostConstants::decode(costs.encode()).value_or(CostConstants()); // as other ranks and the file will have them
+}
+
+void apply_bandwidths(const Config &config, CostConstants *costs, CostModel::Device *device) {
+  if (const auto p2p = config.number("tuner.p2p_bandwidth"); p2p > 0)
+    for (const LinkClass c : {LinkClass::local, LinkClass::shm}) costs->link[index_of(c)].byte_ns = 1 / double(p2p);
+  if (const auto net = config.number("tuner.net_bandwidth"); net > 0) {
+    costs->net_gbs = double(net);
+    device->bytes_per_us = double(net) * 1e3;
+  }
+  *costs = CostConstants::decode(costs->encode()).value_or(*costs); // as other ranks will have them
 }
 
 CostConstants machine_costs(const Config &config, const CpuSet &cpus) {
@@ -84,29 +109,31 @@ CostConstants machine_costs(const Config &config, const CpuSet &cpus) {
   if (mode == "off" || determinism_of(strictest_determinism(config)) != Determinism::off) return {};
   bool whole = true;
   if (mode == "always") return measured(cpus, "tuner.calibrate = always", &whole);
-  static std::mutex mutex; // guards known; one communicator of the process measures, the others use it
-  static std::map<std::string, CostConstants> known;
-  const std::string path = cache_path(config, cpus);
+  static std::mutex mutex;                   // guards known; one communicator of the process measures, the others use it
+  static std::map<std::string, Known> known; // by machine_name()
+  const std::string path = cache_path(config, cpus), machine = machine_name(cpus);
   std::lock_guard lock(mutex);
-  if (const auto it = known.find(path); it != known.end()) return it->second;
-  const std::string machine = machine_name(cpus);
+  Known &here = known[machine];
+  if (here.whole || here.tries >= kMostTries) return here.costs;
   std::string why = "for the first time";
   if (!path.empty()) {
     auto cached = read_costs(path, machine);
     if (cached.ok() && *cached) {
       log::debug(Subsys::tuning, "cost model: this machine as in {}", path);
-      return known[path] = **cached;
+      here = {**cached, true};
+      return here.costs;
     }
     if (!cached.ok()) why = fmt::format("{} is remade: {}", path, cached.status().error().message);
   }
-  const CostConstants costs = known[path] = measured(cpus, why, &whole);
-  if (!whole) return costs; // the next process may have more luck
+  here.costs = measured(cpus, here.tries > 0 ? "once more" : why, &here.whole);
+  here.tries++;
+  if (!here.whole) return here.costs; // the next communicator may have more luck
   if (path.empty())
     log::info(Subsys::tuning,
               "cost model: kept in memory only: neither tuner.cache_dir nor XDG_CACHE_HOME nor HOME names a directory");
-  else if (Status s = write_costs(path, machine, costs); !s.ok())
+  else if (Status s = write_costs(path, machine, here.costs); !s.ok())
     log::info(Subsys::tuning, "cost model: kept in memory only: {}", s.error().message);
-  return costs;
+  return here.costs;
 }
 
 } // namespace tutti

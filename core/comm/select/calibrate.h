@@ -10,6 +10,10 @@ namespace tutti {
 // of the log. [any thread]
 CostConstants machine_costs(const Config &config, const CpuSet &cpus);
 
+// What the user knows better: tuner.p2p_bandwidth for both kinds of memory links, tuner.net_bandwidth for a stream and for a
+// host's devices.
+void apply_bandwidths(const Config &config, CostConstants *costs, CostModel::Device *device);
+
 // Measures; at most about 150 ms. What this process may not do keeps its built-in value. *whole: there was time for everything.
 CostConstants measure_machine(const CpuSet &cpus, bool *whole);
 

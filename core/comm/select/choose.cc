@@ -207,6 +207,7 @@ Result<SelectionTable> Selector::table() const {
       t.index[row][b] = t.add(std::move(choice));
       t.list[row][b] = t.add(list_of(ways, t));
     }
+    TUTTI_TRY(t.fits());
   }
   return t;
 }

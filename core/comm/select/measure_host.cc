@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <sched.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -38,35 +40,67 @@ double words_ns(const std::vector<uint8_t> &from, std::vector<uint8_t> &lines, s
   return static_cast<double>(good);
 }
 
-// All threads at once copy pieces of their own; ns per byte of one of them.
+// Joins what has begun, whatever comes in between.
+struct Threads {
+  std::vector<std::thread> running;
+  explicit Threads(size_t most) { running.reserve(most); }
+  Threads(const Threads &) = delete;
+  Threads &operator=(const Threads &) = delete;
+  ~Threads() { join(); }
+  void join() {
+    for (auto &t : running) t.join();
+    running.clear();
+  }
+};
+
+// Two pieces of memory that nobody has touched: each thread's lie where it runs.
+using Memory = std::unique_ptr<uint8_t[]>;
+struct Pieces {
+  Memory from, to;
+};
+// Empty where there is not that much memory.
+std::vector<Pieces> make_pieces(uint32_t count, size_t bytes_each) {
+  const auto piece = [&] { return Memory(new (std::nothrow) uint8_t[bytes_each]); };
+  std::vector<Pieces> out(count);
+  for (auto &p : out) {
+    p = {piece(), piece()};
+    if (!p.from || !p.to) return {};
+  }
+  return out;
+}
+
+// All threads at once copy pieces of their own; ns per byte of one of them, -1 when there is no memory for it.
 double copy_together(uint32_t threads, const CpuSet &cpus, size_t bytes_each, tutti_copy_fn copy, const Deadline &deadline) {
   std::atomic<uint32_t> ready{0};
   std::vector<double> ns(threads, -1);
+  const std::vector<Pieces> pieces = make_pieces(threads, bytes_each); // a thread must not fail
+  if (pieces.empty()) return -1;
   const auto body = [&](uint32_t t) {
-    std::vector<uint8_t> from(bytes_each, 1), to(bytes_each);
-    copy(to.data(), from.data(), bytes_each);
+    uint8_t *const from = pieces[t].from.get(), *const to = pieces[t].to.get();
+    std::memset(from, 1, bytes_each);
+    copy(to, from, bytes_each);
     ready++;
     while (ready < threads)
       if (deadline.expired()) return;
     constexpr size_t kEnough = 8 << 20; // bytes that a run copies at least
     const int times = static_cast<int>(std::max<size_t>(1, kEnough / bytes_each));
     const auto start = Clock::now();
-    for (int i = 0; i < times; i++) copy(to.data(), from.data(), bytes_each);
+    for (int i = 0; i < times; i++) copy(to, from, bytes_each);
     ns[t] = us_since(start) * 1e3 / (double(bytes_each) * times);
   };
-  std::vector<std::thread> running;
+  Threads others(threads);
   for (uint32_t t = 1; t < threads; t++) {
     auto thread = start_thread([&, t, here = sched_getcpu()] {
       move_to(cpus, here);
       body(t);
     });
     if (thread.ok())
-      running.push_back(std::move(*thread));
+      others.running.push_back(std::move(*thread));
     else
       ready++;
   }
   body(0);
-  for (auto &t : running) t.join();
+  others.join();
   return *std::max_element(ns.begin(), ns.end());
 }
 
@@ -102,12 +136,15 @@ double turn_us(const Deadline &deadline) {
     }
     if (me == 0) us = us_since(start) / (2 * kTurns);
   };
-  auto second = start_thread([&] { body(1); });
-  if (!second.ok()) return -1;
-  auto first = start_thread([&] { body(0); });
-  if (!first.ok()) good = false;
-  if (first.ok()) first->join();
-  second->join();
+  Threads both(2);
+  for (const int me : {1, 0}) {
+    auto thread = start_thread([&body, me] { body(me); });
+    if (thread.ok())
+      both.running.push_back(std::move(*thread));
+    else
+      good = false;
+  }
+  both.join();
   return good ? us : -1;
 }
 

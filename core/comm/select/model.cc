@@ -20,6 +20,18 @@ double at(const CostConstants::Curve &curve, double bytes) {
   return curve.back();
 }
 
+// fill(take) calls take(number) for each number of the text, which has no others.
+template <class Fill> bool read_numbers(std::string_view text, Fill fill) {
+  bool good = true;
+  fill([&](double &v) {
+    while (text.starts_with(' ')) text.remove_prefix(1);
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), v);
+    good &= error == std::errc() && std::isfinite(v) && v >= 0 && v < 1e15;
+    text.remove_prefix(static_cast<size_t>(end - text.data()));
+  });
+  return good && text.find_first_not_of(' ') == text.npos;
+}
+
 } // namespace
 
 std::string CostConstants::encode() const {
@@ -28,17 +40,20 @@ std::string CostConstants::encode() const {
   return out;
 }
 
+std::string CostModel::Device::encode() const {
+  return fmt::format("{} {}", bytes_per_us, latency_us);
+}
+
+std::optional<CostModel::Device> CostModel::Device::decode(std::string_view text) {
+  Device d;
+  return read_numbers(text, [&](const auto &take) { take(d.bytes_per_us), take(d.latency_us); }) ? std::optional(d)
+                                                                                                 : std::nullopt;
+}
+
 std::optional<CostConstants> CostConstants::decode(std::string_view text) {
   CostConstants c;
-  bool good = true;
-  each(c, [&](const std::string &, double &v) {
-    while (text.starts_with(' ')) text.remove_prefix(1);
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), v);
-    good &= error == std::errc() && std::isfinite(v) && v >= 0 && v < 1e15;
-    text.remove_prefix(static_cast<size_t>(end - text.data()));
-  });
-  if (!good || text.find_first_not_of(' ') != text.npos) return std::nullopt;
-  return c;
+  const bool good = read_numbers(text, [&](const auto &take) { each(c, [&](const std::string &, double &v) { take(v); }); });
+  return good ? std::optional(c) : std::nullopt;
 }
 
 std::string Estimate::text() const {
@@ -186,7 +201,8 @@ CostModel CostModel::unloaded() const {
 }
 
 Result<Estimate> CostModel::propose(const Iface<tutti_algo_v1> &algo, const Iface<tutti_proto_v1> &proto, tutti_coll coll,
-                                    uint32_t req_flags, uint64_t bytes, const Limits &limits) const {
+                                    uint32_t req_flags, uint64_t bytes, const Fixed &fixed) const {
+  const uint32_t channels = std::max(1u, fixed.channels);
   PlanSource source;
   source.algo = algo;
   source.coll = coll;
@@ -205,19 +221,15 @@ Result<Estimate> CostModel::propose(const Iface<tutti_algo_v1> &algo, const Ifac
   // Few: links of a communicator are made for each pair of slot and depth that is in use.
   static constexpr std::array<std::pair<uint32_t, uint32_t>, 6> kSlots{
       {{1 << 10, 16}, {8 << 10, 8}, {16 << 10, 8}, {32 << 10, 8}, {64 << 10, 4}, {128 << 10, 4}}};
-  const bool net = shorter->host.work.out[kNet] > 0;
   std::optional<Estimate> best;
-  for (uint32_t channels = limits.min_channels; channels <= limits.max_channels; channels *= 2) {
-    for (const auto &[slot, depth] : kSlots) {
-      const uint32_t s = limits.slot_bytes ? limits.slot_bytes : slot, d = limits.depth ? limits.depth : depth;
-      const Estimate e = formula.estimate(bytes, channels, s, d);
-      // What takes more memory has to gain something.
-      if (!best || e.us < best->us * 0.98) best = e;
-      if (limits.slot_bytes || formula.chunk_bytes(bytes, channels) <= slot) break; // longer slots would stay empty
-    }
-    if (!net || channels >= 8) break; // memory is moved by the rank, however many channels it has
+  for (const auto &[slot, depth] : kSlots) {
+    const uint32_t s = fixed.slot_bytes ? fixed.slot_bytes : slot, d = fixed.depth ? fixed.depth : depth;
+    const Estimate e = formula.estimate(bytes, channels, s, d);
+    // What takes more memory has to gain something.
+    if (!best || e.us < best->us * 0.98) best = e;
+    if (fixed.slot_bytes || formula.chunk_bytes(bytes, channels) <= slot) break; // longer slots would stay empty
   }
-  return *best;
+  return *best; // there is a first pair
 }
 
 } // namespace tutti

@@ -72,23 +72,26 @@ class CostModel {
 public:
   struct Device {
     double bytes_per_us = 0, latency_us = 0; // 0 = unknown
+
+    std::string encode() const; // one line, exact
+    static std::optional<Device> decode(std::string_view text);
   };
   struct Input {
     std::shared_ptr<const Topology> topology;
     std::vector<int32_t> process_of_rank; // see PlanSource
     bool shm = true, shared = false;      // shared: plans may use links with several readers
     CostConstants constants;
-    Device net; // the one in use
+    Device net; // those in use on a host, as one
   };
-  // What the user has fixed, and bounds.
-  struct Limits {
-    uint32_t min_channels = 1, max_channels = 1, slot_bytes = 0, depth = 0; // 0 = free
+  // What is decided elsewhere: channels by the search of the topology and by settings.
+  struct Fixed {
+    uint32_t channels = 1, slot_bytes = 0, depth = 0; // slots and depth: 0 = free
   };
   explicit CostModel(Input input) : in_(std::move(input)) {}
 
-  // The best of a few channels, slots and depths. An error is the algorithm's.
+  // The best of a few slots and depths. An error is the algorithm's.
   Result<Estimate> propose(const Iface<tutti_algo_v1> &algo, const Iface<tutti_proto_v1> &proto, tutti_coll coll,
-                           uint32_t req_flags, uint64_t bytes, const Limits &limits) const;
+                           uint32_t req_flags, uint64_t bytes, const Fixed &fixed) const;
   // The same job as if no rank shared a core and all of a host shared memory: depends on ranks and hosts alone.
   CostModel unloaded() const;
 

@@ -141,10 +141,10 @@ void Selector::predict(uint32_t row, uint64_t bytes, Ask ask, const Limits &l, s
   std::optional<CostModel> made_up;
   if (ask != Ask::here) made_up.emplace(in_.model->unloaded());
   const CostModel &model = made_up ? *made_up : *in_.model;
-  const CostModel::Limits limits{channels, channels, l.slot_bytes, l.depth};
+  const CostModel::Fixed fixed{channels, l.slot_bytes, l.depth};
   const uint32_t flags = row == kRowV ? static_cast<uint32_t>(TUTTI_REQ_NONUNIFORM) : 0u;
   for (Rated &w : ways) {
-    auto e = model.propose(w.algo, w.proto, coll_of_row(row), flags, bytes, limits);
+    auto e = model.propose(w.algo, w.proto, coll_of_row(row), flags, bytes, fixed);
     if (!e.ok()) {
       w.reason = fmt::format("nothing can be predicted for it: {}", e.status().error().message);
       w.by_algo = w.by_proto = false;

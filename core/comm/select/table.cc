@@ -131,7 +131,16 @@ uint16_t SelectionTable::add(WayList ways) {
   return place;
 }
 
-// Text: the model's constants, the words, then numbers: choices, lists, and the rows of both indices.
+Status SelectionTable::fits() const {
+  for (const auto &[what, count] : {std::pair("ways", choices.size()), std::pair("lists of ways", lists.size())})
+    if (count > kMost)
+      return fail(Code::invalid_usage, "the tuner makes {} or more distinct {}, the selection table holds {}", count, what,
+                  kMost)
+          .hint("a tuner that proposes the same channels, slots and depths for neighbouring sizes makes few");
+  return {};
+}
+
+// Text: the model's constants and device, the words, then numbers: choices, lists, and the rows of both indices.
 Bytes SelectionTable::encode() const {
   Words words;
   std::string out = fmt::format("{}\n", choices.size());
@@ -150,7 +159,7 @@ Bytes SelectionTable::encode() const {
   }
   for (const auto *rows : {&index, &list})
     for (const auto &row : *rows) out += fmt::format("{}\n", fmt::join(row, " "));
-  return bytes_from(costs + "\n" + words.text() + out);
+  return bytes_from(costs + "\n" + device + "\n" + words.text() + out);
 }
 
 Bytes SelectionTable::encode_refusal(std::string_view why) {
@@ -166,6 +175,7 @@ Result<SelectionTable> SelectionTable::decode(std::span<const std::byte> text, c
   Reader in({reinterpret_cast<const char *>(text.data()), text.size()});
   SelectionTable t;
   t.costs = in.line();
+  t.device = in.line();
   const std::vector<std::string> words = read_words(in, text.size());
   for (size_t n = in.number(kMost); n > 0 && in.good(); n--) {
     TUTTI_ASSIGN(c, read_choice(in, words, registry));

@@ -60,12 +60,14 @@ struct SelectionTable {
   std::array<std::array<uint16_t, kBuckets>, kRows> index{};
   std::vector<WayList> lists; // distinct ones
   std::array<std::array<uint16_t, kBuckets>, kRows> list{};
-  std::string costs; // what rank 0's model reckons with, CostConstants::encode(); "" = it had no model
+  std::string costs;  // what rank 0's model reckons with, CostConstants::encode(); "" = it had no model
+  std::string device; // of its host's network, CostModel::Device::encode()
 
   const Choice &at(uint32_t row, uint32_t bucket) const { return choices[index[row][bucket]]; }
   const WayList &ways(uint32_t row, uint32_t bucket) const { return lists[list[row][bucket]]; }
   uint16_t add(Choice choice); // its place, as that of an equal one
   uint16_t add(WayList list);
+  Status fits() const; // an error when there are more than places can name: those that add() returned are wrong then
 
   Bytes encode() const;
   // In place of a table, from a rank that found that there can be none: all ranks return its words.

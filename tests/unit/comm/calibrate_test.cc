@@ -112,6 +112,41 @@ TEST_CASE("where a file cannot be written it is said, and nothing is left") {
   CHECK(std::distance(std::filesystem::directory_iterator(s.path), {}) == 2);
 }
 
+TEST_CASE("a process knows each number of cores for itself, and a machine by one measurement") {
+  const Scratch a, b;
+  const auto in = [&](const Scratch &s) { return config({{"TUTTI_CALIBRATE", "auto"}, {"TUTTI_CACHE_DIR", s.path.string()}}); };
+  const auto set = [](uint64_t word) { return CpuSet::from_words({&word, 1}); };
+  const CpuSet few = set(0x7), many = set(0x1f); // three and five cores: nothing else in this process asks for those
+  REQUIRE(write_costs(cache_path(*in(a), few), machine_name(few), odd_costs(3)).ok());
+  REQUIRE(write_costs(cache_path(*in(a), many), machine_name(many), odd_costs(5)).ok());
+  REQUIRE(write_costs(cache_path(*in(b), few), machine_name(few), odd_costs(7)).ok());
+  CHECK(machine_costs(*in(a), few).encode() == odd_costs(3).encode());
+  CHECK(machine_costs(*in(a), many).encode() == odd_costs(5).encode());
+  CHECK(machine_costs(*in(b), few).encode() == odd_costs(3).encode());
+}
+
+TEST_CASE("bandwidths that the user names move what is predicted") {
+  PlanCost on_host, over_net; // a message of all bytes
+  on_host.chunk = over_net.chunk = 1;
+  on_host.host.ranks = over_net.host.ranks = 1;
+  on_host.host.cores = over_net.host.cores = 1;
+  on_host.quick.work.in[index_of(LinkClass::shm)] = 1;
+  over_net.host.work.out[index_of(LinkClass::net)] = 1;
+  const tutti_proto_v1 proto{sizeof proto, TUTTI_SIGNAL_COUNTER, "test", 1, 1, 8, 56, nullptr};
+  const auto us = [&](const PlanCost &cost, const std::map<std::string, std::string> &environment) {
+    CostModel::Input input;
+    apply_bandwidths(*config(environment), &input.constants, &input.net);
+    return CostFormula(input, cost, cost, proto, false).estimate(1 << 20, 1, 1 << 20, 4).us;
+  };
+  constexpr double kBytes = 1 << 20;
+  CHECK(us(on_host, {{"NCCL_P2P_BANDWIDTH", "1"}}) == doctest::Approx(kBytes * 1e-3));
+  CHECK(us(on_host, {{"NCCL_P2P_BANDWIDTH", "0"}}) == us(on_host, {}));
+  CHECK(us(on_host, {{"NCCL_P2P_BANDWIDTH", "1"}}) > 2 * us(on_host, {}));
+  CHECK(us(over_net, {{"NCCL_P2P_BANDWIDTH", "1"}}) == us(over_net, {}));
+  CHECK(us(over_net, {{"NCCL_NET_BANDWIDTH", "1"}}) == doctest::Approx(kBytes * 1e-3));
+  CHECK(us(over_net, {{"NCCL_NET_BANDWIDTH", "100"}}) == doctest::Approx(kBytes * 1e-5));
+}
+
 TEST_CASE("processes that write at once leave one whole file at every moment") {
   const Scratch s;
   const std::string path = s.file("costs.toml");

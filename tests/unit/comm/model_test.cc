@@ -25,11 +25,11 @@ CostModel::Input job(uint32_t ranks, uint32_t cores, uint32_t per_host = ~0u) {
   return in;
 }
 Estimate ask(const CostModel &model, const char *name, const tutti_proto_v1 &p, tutti_coll coll, uint64_t bytes,
-             const CostModel::Limits &limits = {}) {
+             const CostModel::Fixed &fixed = {}) {
   Iface<tutti_proto_v1> proto;
   proto.plugin = algo(name).plugin;
   proto.table = &p;
-  auto e = model.propose(algo(name), proto, coll, 0, bytes, limits);
+  auto e = model.propose(algo(name), proto, coll, 0, bytes, fixed);
   REQUIRE_MESSAGE(e.ok(), (e.ok() ? "" : e.status().error().message));
   return *e;
 }
@@ -45,7 +45,7 @@ TEST_CASE("more bytes never take less time") {
         for (uint64_t bytes = 8; bytes <= uint64_t(1) << 30; bytes *= 2) {
           CAPTURE(name);
           CAPTURE(bytes);
-          CostModel::Limits fixed;
+          CostModel::Fixed fixed;
           fixed.slot_bytes = 16 << 10, fixed.depth = 8;
           const double us = ask(model, name, *p, TUTTI_COLL_ALL_REDUCE, bytes, fixed).us;
           // Where a plan for many slices takes over it may gain something.
@@ -117,9 +117,9 @@ TEST_CASE("a network's device bounds what a host sends") {
 
 TEST_CASE("what the user has fixed stays, and long messages get slots that short ones do not need") {
   const CostModel model(job(4, 4));
-  CostModel::Limits limits;
-  limits.slot_bytes = 12 << 10, limits.depth = 32, limits.min_channels = limits.max_channels = 3;
-  const Estimate e = ask(model, "ring", kCounter, TUTTI_COLL_ALL_REDUCE, 1 << 24, limits);
+  CostModel::Fixed fixed;
+  fixed.slot_bytes = 12 << 10, fixed.depth = 32, fixed.channels = 3;
+  const Estimate e = ask(model, "ring", kCounter, TUTTI_COLL_ALL_REDUCE, 1 << 24, fixed);
   CHECK(e.slot_bytes == 12 << 10);
   CHECK(e.depth == 32);
   CHECK(e.channels == 3);
@@ -149,4 +149,10 @@ TEST_CASE("constants survive their text, and other texts are refused") {
        {std::string(), std::string("1 2 3"), c.encode() + " 1", c.encode() + "x",
         "-1" + c.encode().substr(c.encode().find(' ')), "nan" + c.encode().substr(c.encode().find(' '))})
     CHECK_FALSE(CostConstants::decode(bad));
+  const CostModel::Device device{1e5 / 3, 1.234567890123};
+  const auto same = CostModel::Device::decode(device.encode());
+  REQUIRE(same);
+  CHECK(same->bytes_per_us == device.bytes_per_us);
+  CHECK(same->latency_us == device.latency_us);
+  for (const char *bad : {"", "1", "1 2 3", "1 -2", "1 inf", "1 x"}) CHECK_FALSE(CostModel::Device::decode(bad));
 }

@@ -209,3 +209,26 @@ TEST_CASE("equal contents of call configurations have one number, which a tag do
     CHECK((*read_call_config(&c, nullptr, registry))->id != id);
   });
 }
+
+TEST_CASE("more ways than the table's places can name are an error, not other ways") {
+  SelectionTable t;
+  t.choices.resize(65535);
+  CHECK(t.fits().ok());
+  t.choices.resize(65536);
+  REQUIRE_FALSE(t.fits().ok());
+  CHECK(t.fits().error().message == "the tuner makes 65536 or more distinct ways, the selection table holds 65535");
+  t.choices.resize(1);
+  t.lists.resize(65536);
+  CHECK_FALSE(t.fits().ok());
+}
+
+TEST_CASE("what rank 0 reckons with goes with the table") {
+  select_with({}, [](const Selector &s, const Registry &registry) {
+    SelectionTable t = table_of(s);
+    t.costs = "1 2 3", t.device = CostModel::Device{12500, 1.25}.encode();
+    const auto there = SelectionTable::decode(t.encode(), registry);
+    REQUIRE(there.ok());
+    CHECK(there->costs == t.costs);
+    CHECK(there->device == t.device);
+  });
+}
