@@ -69,7 +69,7 @@ std::optional<std::pair<Bytes, Bytes>> parted(std::span<const std::byte> both) {
 
 // The devices of rank 0's host that channels use, as one; without channels the fastest. What cannot be asked bounds nothing.
 CostModel::Device devices_in_use(const Iface<tutti_net_v1> &net, const ClusterHost *host) {
-  auto devices = rail_devices(net);
+  const auto devices = net_devices(net);
   if (!devices.ok()) {
     log::warn(Subsys::net, "cost model: network {} bounds nothing: {}", net.table->name, devices.status().error().message);
     return {};
@@ -78,10 +78,12 @@ CostModel::Device devices_in_use(const Iface<tutti_net_v1> &net, const ClusterHo
   if (host)
     for (const ClusterPort &port : host->ports) used.insert(port.devs.begin(), port.devs.end());
   CostModel::Device all, fastest;
-  for (const NetDev &d : *devices) {
-    const double speed = d.info.speed_mbps / 8.0, latency = d.info.latency_ns * 1e-3;
+  for (size_t i = 0; i < devices->size(); i++) {
+    const tutti_net_dev &d = (*devices)[i];
+    if (d.flags & TUTTI_NET_LOOPBACK) continue;
+    const double speed = d.speed_mbps / 8.0, latency = d.latency_ns * 1e-3;
     if (speed > fastest.bytes_per_us) fastest = {speed, latency};
-    if (speed <= 0 || !used.contains(static_cast<int32_t>(d.number))) continue;
+    if (speed <= 0 || !used.contains(static_cast<int32_t>(i))) continue;
     all.latency_us = all.bytes_per_us > 0 ? std::min(all.latency_us, latency) : latency;
     all.bytes_per_us += speed;
   }

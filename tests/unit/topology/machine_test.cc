@@ -182,10 +182,15 @@ TEST_CASE("files that are wrong are refused with the line") {
   CHECK(!MachineFile::read("no/such/file.xml").ok());
 }
 TEST_CASE("files beyond all measure are refused before they take time or memory") {
-  std::string deep, wide;
-  for (int i = 0; i < 5000; i++) deep += fmt::format("<pci busid=\"{:x}:00.0\">", i & 0xff);
-  for (int i = 0; i < 5000; i++) deep += "</pci>";
-  CHECK(refused(host(deep), "t.xml:3: <pci>: more than 64 levels"));
+  std::string wide;
+  const auto nested = [](int levels) {
+    std::string deep;
+    for (int i = 0; i < levels; i++) deep += fmt::format("<pci busid=\"{:x}:00.0\">", i & 0xff);
+    for (int i = 0; i < levels; i++) deep += "</pci>";
+    return deep;
+  };
+  CHECK(refused(host(nested(100)), "t.xml:3: <pci>: more than 64 levels"));
+  CHECK(refused(host(nested(50'000)), "t.xml:3: more than 128 levels of elements"));
   for (int i = 0; i < 5000; i++) wide += fmt::format("<pci busid=\"{:04x}:00:00.0\"/>", i);
   CHECK(refused(host(wide), "t.xml:3: <pci>: more than 512 devices"));
 }
