@@ -42,12 +42,12 @@ Result<std::optional<CostConstants>> read_costs(const std::string &path, std::st
     std::string bad;
     CostConstants::each(costs, [&](const std::string &name, double &v) {
       const auto found = root["costs"][name].value<double>();
-      if (found && std::isfinite(*found) && *found >= 0)
+      if (found && *found >= 0 && *found < CostConstants::kMost)
         v = *found;
       else if (bad.empty())
         bad = name;
     });
-    if (!bad.empty()) return fail(Code::invalid_argument, "costs.{} is no number >= 0", bad);
+    if (!bad.empty()) return fail(Code::invalid_argument, "costs.{} is no number from 0 to 1e15", bad);
     return std::optional(costs);
   } catch (const std::exception &e) { // toml::parse_error, or out of memory
     return fail(Code::invalid_argument, "it is no TOML: {}", e.what());

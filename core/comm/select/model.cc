@@ -26,7 +26,7 @@ template <class Fill> bool read_numbers(std::string_view text, Fill fill) {
   fill([&](double &v) {
     while (text.starts_with(' ')) text.remove_prefix(1);
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), v);
-    good &= error == std::errc() && std::isfinite(v) && v >= 0 && v < 1e15;
+    good &= error == std::errc() && std::isfinite(v) && v >= 0 && v < CostConstants::kMost;
     text.remove_prefix(static_cast<size_t>(end - text.data()));
   });
   return good && text.find_first_not_of(' ') == text.npos;

@@ -32,6 +32,7 @@ struct CostConstants {
   double turn_us = 1.6;                     // a core goes from one rank to the next
   double net_gbs = 6;                       // GB/s of one stream on a net link
 
+  static constexpr double kMost = 1e15; // of any number here, wherever it is read
   std::string encode() const;
   static std::optional<CostConstants> decode(std::string_view text);
   // fn(name, number) for every number, in one order.
