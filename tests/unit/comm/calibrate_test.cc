@@ -95,7 +95,7 @@ TEST_CASE("a file that is not what was written says what is wrong with it") {
   std::string negative = good;
   negative.replace(negative.find("step_us = "), 10, "step_us = -");
   write(path, negative);
-  CHECK(error_of(path) == "costs.step_us is no number >= 0");
+  CHECK(error_of(path) == "costs.step_us is no number from 0 to 1e15");
   write(path, good);
   CHECK(error_of(path) == "good");
   REQUIRE(chmod(path.c_str(), 0666) == 0);
