@@ -72,6 +72,12 @@ class Links(unittest.TestCase):
         self.assertEqual(words, sorted(words))
 
 
+class Whole(unittest.TestCase):
+    def test_no_page_waits_for_something_to_be_filled_in(self):
+        marks = [f"{p.relative_to(SOURCE)}: {line.strip()[:80]}" for p in documents() for line in p.read_text().splitlines() if "@@" in line]
+        self.assertEqual(marks, [])
+
+
 class Names(unittest.TestCase):
     """Names that the pages use exist, so that a page does not outlive what it describes."""
 
