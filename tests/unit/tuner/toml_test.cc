@@ -81,6 +81,13 @@ TEST_CASE("a bad table is refused with file, line, column, value, what is allowe
   CHECK(holds(refused("[[rule]]\nways = \"ring\""), "allowed: a list of 1 to 500 ways"));
   CHECK(holds(refused("[[rule]]\nways = [\"ring\"\n"), "not valid TOML"));
 }
+TEST_CASE("input that is no text is refused as such") {
+  CHECK(holds(refused(std::string_view("[\x0f\0\0\0", 5)), "not valid TOML"));
+  CHECK(holds(refused("rule = [{ ways = [\"\xff\"] }]"), "not valid TOML"));
+  CHECK(holds(refused("# \u00e9\n[about]\nx = \"\u00e9 \\\" \u00e9\"\ny = '''\u00e9\n'''\n \u00e9 = 1\n"),
+              "t.toml:6:2: not valid TOML: a character that is not ASCII"));
+  CHECK(refused("\ufeff# \u00e9\n[about]\nx = \"\u00e9 \\\" \u00e9\"\ny = '\u00e9'\n").empty());
+}
 TEST_CASE("a name that looks mistyped is a warning, for anybody may load an algorithm of that name") {
   const Table t = parse_table("[[rule]]\nways = [\"rign/simle\", \"my-own\"]\n", "t.toml");
   REQUIRE(t.warnings.size() == 2);
