@@ -4,8 +4,10 @@
 #include "log/log.h"
 #include "tutti/tutti.h"
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <new>
@@ -16,6 +18,7 @@ namespace {
 
 using log::Subsys;
 
+constexpr double kMostLost = 30;                           // ms without a core, joining other threads included
 constexpr auto kMostTime = std::chrono::milliseconds(130); // and what a step that has begun then takes
 
 constexpr int kMostTries = 2; // of one process, when the machine is too busy to measure everything
@@ -35,6 +38,12 @@ std::string processor() {
       return colon == line.npos ? line : line.substr(std::min(line.size(), colon + 2));
     }
   return "unknown processor";
+}
+
+double thread_ms() { // that this thread has had a core
+  timespec t{};
+  (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) * 1e-6;
 }
 
 std::string variable(const char *name) {
@@ -79,17 +88,25 @@ std::string cache_path(const Config &config, const CpuSet &cpus) {
   return fmt::format("{}/machine-{:016x}.toml", directory, hash);
 }
 
+// Steps in an order such that those that were done are of use without the others. Once this thread has waited for a core for
+// too long the rest is left alone: it would take as long again, and tell nothing.
 CostConstants measure_machine(const CpuSet &cpus, bool *whole) {
   const Deadline deadline = Deadline::in(kMostTime);
+  const auto start = Clock::now();
+  const double worked = thread_ms();
+  const auto lost = [&] { return us_since(start) * 1e-3 - (thread_ms() - worked) > kMostLost; };
   CostConstants costs;
-  *whole = false;
+  *whole = true;
+  const std::function<bool()> steps[] = {
+      [&] { return measure_kernels(&costs, deadline), true; }, [&] { return measure_rings(&costs, cpus, deadline), true; },
+      [&] { return measure_system(&costs, deadline), true; },  [&] { return measure_sockets(&costs, cpus, deadline), true; },
+      [&] { return measure_memory(&costs, cpus, deadline); },
+  };
   try {
-    measure_kernels(&costs, deadline);
-    measure_rings(&costs, cpus, deadline);
-    measure_system(&costs, deadline);
-    measure_sockets(&costs, cpus, deadline);
-    *whole = measure_memory(&costs, cpus, deadline) && !deadline.expired();
+    for (const auto &step : steps)
+      if (*whole) *whole = step() && !deadline.expired() && !lost();
   } catch (const std::bad_alloc &) { // the rest is built in
+    *whole = false;
   }
   return CostConstants::decode(costs.encode()).value_or(CostConstants()); // as other ranks and the file will have them
 }
