@@ -11,6 +11,9 @@ namespace tutti {
 namespace {
 
 constexpr size_t kNet = index_of(LinkClass::net);
+// Of slots where ranks share a core: long FIFOs gain nothing by having left the other end's cache, as ranks push each other's
+// slots out of it anyway, and lose when all together no longer fit.
+constexpr CostConstants::Curve kSharedSlotFactor{1, 1, 1.6, 1.8};
 
 double at(const CostConstants::Curve &curve, double bytes) {
   const auto &x = CostConstants::kFootprints;
@@ -94,7 +97,8 @@ CostFormula::Scale CostFormula::scale_of(const PlanCost &c, uint64_t bytes, uint
   // A core goes round in the slots of its ranks, all of each as one operation follows another, and in their buffers.
   const double ranks_here = std::max(1.0, double(c.host.ranks) / c.host.cores);
   const double in_play = c.rings * channels * ranks_here * depth * std::min<double>(slot, chunk) * s.wire;
-  const double factor = at(k_.slot_factor, in_play);
+  double factor = at(k_.slot_factor, in_play);
+  if (c.host.oversubscribed()) factor = std::max(factor, at(kSharedSlotFactor, in_play));
   const double buffers = 2 * s.bytes * c.host.ranks;
   s.memory_ns = at(k_.memory_ns, buffers);
   if (const double past = at(k_.past_cache_ns, buffers); past_cache_ && past < s.memory_ns)
