@@ -192,7 +192,7 @@ Result<tuttiUniqueId> id_from_place(const Place &place, const Config &config, in
 std::vector<uint16_t> ports_for(std::string_view name, const Config &config, uint16_t taken) {
   auto [low, high] = std::pair<int, int>(kLowPort, kHighPort);
   if (const auto [first, last] = port_range(config); first > 0) low = first, high = last;
-  const auto span = static_cast<uint64_t>(high - low + 1);
+  const auto span = static_cast<uint64_t>(high - low) + 1;
   std::vector<uint16_t> out;
   const uint64_t start = hash_u64("tutti port", name);
   for (uint64_t i = 0; i < span && out.size() < kPorts; i++)

@@ -298,7 +298,7 @@ Result<std::shared_ptr<const PlanCost>> plan_cost(const PlanSource &source) {
   }
   auto cost = find_cost(source);
   if (!cost.ok()) return std::move(cost.status());
-  auto out = std::make_shared<const PlanCost>(std::move(*cost));
+  auto out = std::make_shared<const PlanCost>(*cost);
   std::lock_guard lock(remembered().mutex);
   if (remembered().costs.size() >= kMostRemembered) remembered().costs.clear();
   remembered().costs[key] = out;

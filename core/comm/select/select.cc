@@ -153,7 +153,7 @@ void Selector::predict(uint32_t row, uint64_t bytes, Ask ask, const Limits &l, s
     w.cost_us = e->us;
     w.timed = true;
     w.channels = e->channels, w.slot_bytes = e->slot_bytes, w.depth = e->depth, w.flags = e->flags;
-    w.estimate = std::move(*e);
+    w.estimate = *e;
   }
 }
 
