@@ -112,7 +112,7 @@ const std::vector<Option> &table() {
     {.key = "coll.choice", .default_value = "required",
      .help = "what coll.algo and coll.proto ask for and cannot be had: required: an error that says why; preferred: one log line, "
              "and the best other way runs",
-     .choices = "required|preferred", .scope = Scope::communicator, .agree = true, .per_class = true},
+     .env = "TUTTI_COLL_CHOICE", .choices = "required|preferred", .scope = Scope::communicator, .agree = true, .per_class = true},
     {.key = "coll.min_channels", .type = TUTTI_OPT_INT, .default_value = "1", .help = "fewest channels of a collective",
      .env = "TUTTI_MIN_CHANNELS", .aliases = {"NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_NCHANNELS"},
      .min = 1, .max = 64, .scope = Scope::communicator, .agree = true, .per_class = true},
