@@ -13,9 +13,21 @@ Status check_stream(tuttiStream_t stream) {
 }
 
 Status submit(Communicator &c, const Op &op, tuttiStream_t stream, Group &group) {
-  const CallConfig *const asked = group.asked();
-  TUTTI_TRY(asked ? c.submit_as_asked(op, *asked, stream) : c.submit(op, stream));
+  TUTTI_TRY(c.submit(op, stream));
   if (!stream) group.own_streams().note(c);
+  return {};
+}
+
+// What a group collects, or a call configuration shapes. Called while inside; apart, so that other calls carry none of it.
+[[gnu::cold, gnu::noinline]] Status submit_specially(tuttiComm_t comm, const Op &op, tuttiStream_t stream,
+                                                     std::unique_ptr<BlockTables> *tables) {
+  Group &group = Group::of_this_thread();
+  if (group.open()) {
+    group.add(comm, op, tables ? std::move(*tables) : nullptr, stream);
+    return {};
+  }
+  TUTTI_TRY(comm->c->submit_as_asked(op, *group.asked(), stream));
+  if (!stream) group.own_streams().note(*comm->c);
   return {};
 }
 
@@ -25,14 +37,9 @@ tuttiResult_t collective(const Call &call, tuttiComm_t comm, tuttiStream_t strea
     TUTTI_TRY(check_stream(stream));
     TUTTI_TRY(c.check(call, &op));
     Group &group = Group::of_this_thread();
-    if (group.plain()) [[likely]] {
-      TUTTI_TRY(c.submit(op, stream));
-      if (!stream) group.own_streams().note(c);
-      return {};
-    }
-    if (!group.open()) return submit(c, op, stream, group);
-    group.add(comm, op, nullptr, stream);
-    return {};
+    if (group.plain()) [[likely]]
+      return submit(c, op, stream, group);
+    return submit_specially(comm, op, stream, nullptr);
   });
 }
 
@@ -45,9 +52,8 @@ template <class Check> tuttiResult_t collective_v(tuttiComm_t comm, tuttiStream_
     Group &group = Group::of_this_thread();
     auto kept = group.open() ? std::make_unique<BlockTables>() : nullptr;
     TUTTI_TRY(check(c, kept ? *kept : c.scratch_tables(), &op));
-    if (!kept) return submit(c, op, stream, group);
-    group.add(comm, op, std::move(kept), stream);
-    return {};
+    if (group.plain()) return submit(c, op, stream, group);
+    return submit_specially(comm, op, stream, &kept);
   });
 }
 

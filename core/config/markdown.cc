@@ -77,8 +77,8 @@ min_bytes = "16MiB"             # of every collective
 depth = 16
 ```
 
-**A communicator** by name takes every option that a program could set for one: those outside `core`, `net`, `shm`, `coll`, `tuner`,
-`p2p`, `plan`, `memory` and `plugins.tuner` hold for the process, and saying so is the error. The name is `tuttiConfig_t.commName`.
+**A communicator** by name (`tuttiConfig_t.commName`) takes the options that can differ from one to another; for those that hold for the
+whole process the error says so.
 
 **A class** takes the options marked "class". `ops` lists collectives (left out: all), `min_bytes` and `max_bytes` are powers of two:
 sizes are decided by class, each up to twice the one below, and a class of sizes belongs to the limits that hold its largest size. An

@@ -283,26 +283,24 @@ void EngineImpl::remember(const CallInfo &c, const Bound *bound, uint64_t seq, u
   Recent &r = recent_[seq % kRecent];
   constexpr auto release = std::memory_order_release; // whoever sees one of these also sees that seq is not what it was
   r.seq.store(0, std::memory_order_relaxed);
-  r.type_op.store(uint64_t(c.coll) << 48 | uint64_t(c.dtype) << 32 | c.op, release);
+  r.type_op.store(uint64_t(c.tag != nullptr) << kTagged | uint64_t(c.coll) << 48 | uint64_t(c.dtype) << 32 | c.op, release);
   r.root_signature.store(uint64_t(static_cast<uint32_t>(c.root)) << 32 | signature, release);
   r.count.store(c.count, release);
   r.table.store(c.table, release);
   r.number.store(c.number, release);
   r.bound.store(bound, release);
-  if (c.tag) [[unlikely]]
-    remember_tag(seq, c.tag);
   r.seq.store(seq, release);
   started_.store(seq, std::memory_order_release);
 }
 
+// Before remember(), which has to make no call.
 void EngineImpl::remember_tag(uint64_t seq, const char *text) {
   Tag tag;
   tag.set(text);
   std::array<uint64_t, kTagWords> words;
   std::memcpy(words.data(), tag.text.data(), sizeof words);
+  recent_[seq % kRecent].seq.store(0, std::memory_order_relaxed);
   for (size_t i = 0; i < kTagWords; i++) recent_tags_[seq % kRecent][i].store(words[i], std::memory_order_release);
-  auto &type_op = recent_[seq % kRecent].type_op;
-  type_op.store(type_op.load(std::memory_order_relaxed) | kTagged, std::memory_order_release);
 }
 
 void EngineImpl::die(Error error) {

@@ -82,8 +82,8 @@ private:
     std::atomic<uint64_t> type_op{0}, root_signature{0}, count{0}, table{0}, number{0}, seq{0};
     std::atomic<const Bound *> bound{nullptr};
   };
-  static constexpr uint64_t kTagged = uint64_t(1) << 63; // in type_op: recent_tags_ has its tag
-  struct Question {                                      // to a peer, without an answer so far
+  static constexpr uint32_t kTagged = 63; // bit of type_op: recent_tags_ has its tag
+  struct Question {                       // to a peer, without an answer so far
     int peer;
     uint64_t nonce;
   };

@@ -29,14 +29,14 @@ bool EngineImpl::read_recent(const Recent &r, Remembered *out) const {
   out->seq = r.seq.load(acquire);
   if (out->seq == 0) return false;
   const uint64_t type_op = r.type_op.load(acquire), root_signature = r.root_signature.load(acquire);
-  out->tagged = (type_op & kTagged) != 0;
+  out->tagged = type_op >> kTagged & 1;
   if (out->tagged) {
     std::array<uint64_t, kTagWords> words;
     for (size_t i = 0; i < kTagWords; i++) words[i] = recent_tags_[out->seq % kRecent][i].load(acquire);
     std::memcpy(out->tag.text.data(), words.data(), sizeof words);
     out->tag.text.back() = 0; // while it is being written, words of two tags may meet
   }
-  call->coll = static_cast<tutti_coll>((type_op & ~kTagged) >> 48);
+  call->coll = static_cast<tutti_coll>(type_op >> 48 & 0x7fff);
   call->dtype = static_cast<tutti_dtype>(type_op >> 32 & 0xffff);
   call->op = static_cast<uint32_t>(type_op);
   call->root = static_cast<int32_t>(root_signature >> 32);

@@ -121,6 +121,8 @@ void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq) {
   }
   draining_ = false;
   frame_.unread = nullptr;
+  if (args.call.tag) [[unlikely]]
+    remember_tag(seq, args.call.tag);
   remember(args.call, &b, seq, frame_.signature);
 }
 

@@ -273,8 +273,8 @@ std::vector<Rated> Selector::rate(uint32_t row, uint64_t bytes) const {
   std::vector<Rated> usable, excluded, refused;
   for (Rated &w : list(row, bytes)) {
     if (w.can_run() && fixes_order(row) && own_order(w.algo, row).id != row_order(row).id) {
-      w.by_algo = w.by_proto = false;
-      if (row_order(row).id)
+      w.by_algo = w.by_proto = false; // a call may not set it aside either
+      if (row_order(row).id)          // else nothing that is allowed has an order, and what excludes this way is the reason
         w.reason = fmt::format("{}: it combines in another order than {}, which all sizes have",
                                describe_determinism(determinism(row)), row_order(row).algo);
     }
