@@ -61,12 +61,6 @@ void install(RingCold &cold, uint8_t *memory) {
   r.depth = cold.geometry.depth;
 }
 
-// Bytes that every message takes, whatever its length.
-uint64_t first_line(const RingCold &r) {
-  if (r.link_class == LinkClass::net) return sizeof(NetHeader);
-  return r.geometry.line_bytes > 1 ? r.geometry.line_bytes : kSlotHeader;
-}
-
 void add_name(std::string &list, std::string_view name) {
   if (("+" + list + "+").find(fmt::format("+{}+", name)) == std::string::npos) list += fmt::format("+{}", name);
 }
@@ -315,27 +309,6 @@ Result<std::unique_ptr<RingCold>> Transport::make_ring(int peer, uint16_t conn, 
     cold->ring.base = cold->block.data();
   }
   return cold;
-}
-
-std::vector<LinkTraffic> Transport::traffic() const {
-  std::vector<LinkTraffic> out;
-  std::lock_guard lock(mutex_);
-  for (const auto &[key, cold] : rings_) {
-    LinkTraffic link{key.peer, key.conn, key.sending, key.geometry.readers, cold->link_class, cold->protocols};
-    const auto same_link = [&](const LinkTraffic &l) {
-      return l.peer == link.peer && l.conn == link.conn && l.sending == link.sending;
-    };
-    auto at = out.rbegin(); // the rings of a link stand side by side
-    while (at != out.rend() && same_link(*at) && (at->proto != link.proto || at->readers != link.readers)) ++at;
-    LinkTraffic &to = at != out.rend() && same_link(*at) ? *at : out.emplace_back(std::move(link));
-    const Ring &r = cold->ring;
-    const uint64_t messages = load_relaxed(r.seq), rest = load_relaxed(r.rest), lent = load_relaxed(r.lent);
-    to.messages += messages;
-    to.bytes += load_relaxed(r.bytes);
-    to.wire_bytes += messages * first_line(*cold) + rest - std::min(rest, lent); // a message may be half counted
-    to.lent_bytes += lent;
-  }
-  return out;
 }
 
 std::vector<int> Transport::full_at(const Ring &ring) const {

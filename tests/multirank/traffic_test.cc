@@ -183,6 +183,26 @@ TEST_CASE("sends, receives and blocks of different sizes are counted as they are
                       },
                       {.env = by("ring", "simple")}) == 0);
 }
+TEST_CASE("counts may be asked for while operations run: they only grow, and are all there at the end") {
+  CHECK(threads(
+            2,
+            [](Rank &r) {
+              std::vector<float> in = floats(1 << 20), out = in;
+              const Traffic t = traffic_of(r, [&] {
+                int64_t last = 0;
+                for (int i = 0; i < 20; i++) {
+                  EXPECT_OK(r, tuttiAllReduce(in.data(), out.data(), in.size(), tuttiFloat32, tuttiSum, r.comm, nullptr));
+                  const int64_t now = sum_of(links_of(r), "send").bytes;
+                  EXPECT(r, now >= last);
+                  last = now;
+                }
+                EXPECT_OK(r, tuttiCommSynchronize(r.comm));
+              });
+              EXPECT(r, t.sent().bytes == 20 << 20);
+              EXPECT(r, t.received().bytes == 20 << 20);
+            },
+            by("ring", "simple")) == 0);
+}
 TEST_CASE("a rank of its own has no links, and bad arguments are errors") {
   CHECK(run_threads(1, [](Rank &r) {
           reduce_all(r, 4096);
