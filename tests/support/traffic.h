@@ -8,8 +8,13 @@ namespace support {
 inline nlohmann::json links_of(Rank &r) {
   size_t needed = 0;
   if (!EXPECT_OK(r, tuttiCommTraffic(r.comm, nullptr, 0, &needed))) return nlohmann::json::array();
-  std::string text(needed, 0);
-  if (!EXPECT_OK(r, tuttiCommTraffic(r.comm, text.data(), text.size(), nullptr))) return nlohmann::json::array();
+  std::string text;
+  tuttiResult_t e = tuttiInvalidArgument;
+  while (e == tuttiInvalidArgument && needed > text.size()) { // it grows while operations run
+    text.resize(needed);
+    e = tuttiCommTraffic(r.comm, text.data(), text.size(), &needed);
+  }
+  if (!EXPECT_OK(r, e)) return nlohmann::json::array();
   return nlohmann::json::parse(text.c_str())["communicators"][0]["ranks"][0]["links"];
 }
 

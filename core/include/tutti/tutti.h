@@ -311,7 +311,7 @@ TUTTI_API tuttiResult_t tuttiCommExplain(tuttiComm_t comm, const char *coll, siz
 /* What this rank has sent and received over each link of comm so far, as JSON: docs/communication-map.md. All of the operations
  * that have completed is in it, after a failure too; a rank on its own has no links. Writes at most cap bytes with the NUL.
  * *needed, unless needed is NULL, becomes how many there are, also when cap is too small; text NULL and cap 0 only ask for it.
- * TUTTI_COMM_MAP_FILE has the same written to a file when comm ends. */
+ * While operations run it may grow by the next call. TUTTI_COMM_MAP_FILE has the same written to a file when comm ends. */
 TUTTI_API tuttiResult_t tuttiCommTraffic(tuttiComm_t comm, char *text, size_t cap, size_t *needed);
 /* Bytes of library memory and file descriptors that comm holds now. */
 TUTTI_API tuttiResult_t tuttiCommMemory(tuttiComm_t comm, uint64_t *bytes, uint64_t *fds);
