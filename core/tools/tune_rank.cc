@@ -226,8 +226,9 @@ void Rank::add_judged(const Job &job, const Heat &last, const Way &table, const 
     if (!i || !std::isfinite(last.race.seconds(*i))) return {way, 0, {}};
     return {way, last.race.seconds(*i) * 1e6, last.race.ratio(*i, best)};
   };
-  judged_.push_back({job.op->name, edge_, {last.ways[best], last.race.seconds(best) * 1e6}, verdict(table), verdict(model)});
-  if (progress_) progress_->line(judged_line(judged_.back()) + (doubtful_ ? "; in doubt" : ""));
+  judged_.push_back(
+      {job.op->name, edge_, {last.ways[best], last.race.seconds(best) * 1e6}, verdict(table), verdict(model), doubtful_});
+  if (progress_) progress_->line(judged_line(judged_.back()));
 }
 
 std::string Rank::hosts() {
