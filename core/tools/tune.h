@@ -43,7 +43,8 @@ struct Judged {
   std::string op;
   uint64_t bytes = 0;
   TimedWay best;
-  Verdict table, model; // model: the core's own choice, without any table
+  Verdict table, model;  // model: the core's own choice, without any table
+  bool in_doubt = false; // others computed on these cores: no verdict
 };
 
 // What rank 0 shows while it goes on. On a terminal there is a line that tells how long it will still take.

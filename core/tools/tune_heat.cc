@@ -12,8 +12,10 @@ namespace {
 // Seconds: where ranks share cores, times depend on who runs beside whom; a sample spans several turns of the scheduler.
 constexpr double kSample = 2e-3;
 constexpr double kMostTimes = 2000;
-constexpr double kWarm = 1e-3;    // an operation that takes longer needs no run to warm up
-constexpr double kSettled = 0.85; // of the round before: times no longer fall
+constexpr double kWarm = 1e-3;     // an operation that takes longer needs no run to warm up
+constexpr double kWindow = 80e-3;  // seconds: eight ticks of the kernel's clock
+constexpr double kDisturbed = 0.2; // of the cores went to others
+constexpr double kSettled = 0.85;  // of the round before: times no longer fall
 
 int times_for(double seconds) {
   return static_cast<int>(std::clamp(kSample / std::max(seconds, 1e-9), 1.0, kMostTimes));
@@ -96,13 +98,38 @@ Heat Rank::run_heat(Trial &trial, MeasuredComms &comms, std::vector<Way> ways, s
   double before = std::numeric_limits<double>::infinity();
   bool warm = heat.race.order().empty();
   while (!heat.race.decided() && !stop_ && (heat.race.rounds() < 2 || now_ < until)) {
-    const std::vector<double> seconds = run_round(trial, comms, heat, heat.race.order(), &times);
-    const double typical = median_of(seconds);
-    warm = warm || typical > kWarm || typical > kSettled * before || now_ >= until;
-    before = typical;
-    if (warm) heat.race.add_round(seconds);
+    for (const Round &round : run_window(trial, comms, heat, &times, until)) {
+      const double typical = median_of(round.seconds);
+      warm = warm || typical > kWarm || typical > kSettled * before || now_ >= until;
+      before = typical;
+      if (warm) heat.race.add_round(round.order, round.seconds);
+    }
   }
   return heat;
+}
+
+// Rounds long enough to see on the clocks of the kernel whether others computed meanwhile; none of them when they did, unless
+// the time is up.
+std::vector<Rank::Round> Rank::run_window(Trial &trial, MeasuredComms &comms, const Heat &heat, std::vector<int> *times,
+                                          double until) {
+  const double begin = now_;
+  std::vector<Round> rounds;
+  load_.start();
+  do {
+    Round r{heat.race.order(), {}};
+    if (rounds.size() % 2) std::reverse(r.order.begin(), r.order.end());
+    r.seconds = run_round(trial, comms, heat, r.order, times);
+    rounds.push_back(std::move(r));
+  } while (now_ - begin < kWindow && now_ < until && !stop_);
+  const LoadReading mine = load_.read();
+  std::vector<LoadReading> all(static_cast<size_t>(nranks_));
+  require(tuttiAllGather(&mine, all.data(), sizeof mine, tuttiUint8, world_, nullptr), world_, "looking at the load");
+  require(tuttiCommSynchronize(world_), world_, "looking at the load");
+  const bool disturbed = foreign_load(all) > kDisturbed;
+  lost_ += disturbed ? now_ - begin : 0;
+  if (disturbed && now_ < until) return {};
+  doubtful_ |= disturbed;
+  return rounds;
 }
 
 } // namespace tutti::tools::tune

@@ -25,9 +25,9 @@ bool Race::hopeless(const Ratio &r) const {
   return r.low > Rules::beyond[std::min(r.rounds, std::size(Rules::beyond)) - 1] || (r.rounds >= rules_.least && r.low > 1);
 }
 
-void Race::add_round(std::span<const double> seconds) {
-  const std::vector<size_t> who = order();
+void Race::add_round(std::span<const size_t> who, std::span<const double> seconds) {
   for (size_t k = 0; k < who.size(); k++) {
+    if (runners_[who[k]].out) continue;
     if (std::isfinite(seconds[k]))
       runners_[who[k]].seconds.push_back(seconds[k]);
     else

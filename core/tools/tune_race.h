@@ -28,8 +28,9 @@ public:
 
   // Whom the next round measures, in which order: there and back, so that none gains from its place.
   std::vector<size_t> order() const;
-  // Seconds in that order; what is not finite has failed and is out. Then drops who is clearly worse than the best.
-  void add_round(std::span<const double> seconds);
+  // Seconds of a round that ran in the order `who`; of those who are out by now they do not count. What is not finite has
+  // failed and is out. Then drops who is clearly worse than the best.
+  void add_round(std::span<const size_t> who, std::span<const double> seconds);
   void keep(size_t i) { runners_[i].kept = true; } // stays until the end, unless it fails
   void disqualify(size_t i) { runners_[i].out = runners_[i].failed = true; }
 

@@ -151,6 +151,7 @@ void Rank::measure(const Job &job, size_t done, size_t left) {
   const auto measured_before = [&](const Point &p) { return p.op == job.op->name && p.bytes == edge_; };
   if (std::any_of(points_.begin(), points_.end(), measured_before)) return; // another size of the same class
   drop_slow_before(job, ways);
+  doubtful_ = false;
   Race::Rules rules;
   rules.within = args_.within / 100;
   const Heat first = run_heat(trial, comms, std::move(ways), {}, begin + share * kFirstPart, rules);
@@ -168,6 +169,7 @@ void Rank::measure(const Job &job, size_t done, size_t left) {
   rules.least = 15;
   rules.most = 80;
   const Heat third = run_heat(trial, comms, std::move(last), kept, begin + share, rules);
+  doubts_ += doubtful_;
   add_point(job, first, second, third);
   if (judging) add_judged(job, third, table, model);
 }
@@ -209,7 +211,8 @@ void Rank::show_point(const Job &job, const Point &p) {
     const std::string next = p.ranking.size() < 2 ? ""
                                                   : fmt::format("; next {} {:+.0f} %", way_name(p.ranking[1].way),
                                                                 (p.ranking[1].us / best.us - 1) * 100);
-    progress_->line(fmt::format("{:<22} {:>10.2f} us  {}{}", label(job), best.us, way_text(best.way), next));
+    progress_->line(fmt::format("{:<22} {:>10.2f} us  {}{}{}", label(job), best.us, way_text(best.way), next,
+                                doubtful_ ? "; in doubt" : ""));
   } else {
     progress_->line(fmt::format("{:<22} no way could be measured", label(job)));
   }
@@ -223,7 +226,8 @@ void Rank::add_judged(const Job &job, const Heat &last, const Way &table, const 
     if (!i || !std::isfinite(last.race.seconds(*i))) return {way, 0, {}};
     return {way, last.race.seconds(*i) * 1e6, last.race.ratio(*i, best)};
   };
-  judged_.push_back({job.op->name, edge_, {last.ways[best], last.race.seconds(best) * 1e6}, verdict(table), verdict(model)});
+  judged_.push_back(
+      {job.op->name, edge_, {last.ways[best], last.race.seconds(best) * 1e6}, verdict(table), verdict(model), doubtful_});
   if (progress_) progress_->line(judged_line(judged_.back()));
 }
 
@@ -268,6 +272,10 @@ int Rank::finish(int cut_short) {
                "under the same launcher\n",
                rules.size(), points_.size(), args_.out, cut_short ? ", cut short" : "", args_.out, args_.out, nranks_);
   }
+  if (doubts_ > 0)
+    fmt::print("# in doubt: {} points, because other processes computed on these cores all the time; {:.0f} s of {:.0f} were "
+               "lost to them\n",
+               doubts_, lost_, now_);
   if (wrong_ > 0) return print_error(fmt::format("{} ways gave wrong results; see the lines above", wrong_)), kVerdict;
   return cut_short ? 128 + cut_short : kOk;
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include "tools/explained.h"
 #include "tools/tune.h"
+#include "tools/tune_load.h"
 #include "tools/tune_table.h"
 #include "tools/tune_trial.h"
 #include <chrono>
@@ -48,6 +49,11 @@ private:
   std::vector<Way> ask_ways(tuttiComm_t comm, const Job &job, const Trial &trial); // incumbent, model's choice, then all ways
   Heat run_heat(Trial &trial, MeasuredComms &comms, std::vector<Way> ways, std::span<const Way> kept, double until,
                 Race::Rules rules);
+  struct Round {
+    std::vector<size_t> order;
+    std::vector<double> seconds;
+  };
+  std::vector<Round> run_window(Trial &trial, MeasuredComms &comms, const Heat &heat, std::vector<int> *times, double until);
   std::vector<double> run_round(Trial &trial, MeasuredComms &comms, const Heat &heat, const std::vector<size_t> &order,
                                 std::vector<int> *times);
   std::vector<double> check_all(Trial &trial, MeasuredComms &comms, const std::vector<Way> &ways);
@@ -68,6 +74,10 @@ private:
   double now_ = 0;    // as last agreed
   int stop_ = 0;      // the signal that ended a rank's part
   uint64_t edge_ = 0; // upper edge of the size class that is measured
+  LoadWatch load_;
+  double lost_ = 0;       // seconds in which others computed
+  bool doubtful_ = false; // at this point there was no other time
+  size_t doubts_ = 0;     // such points
   Layout layout_;
   std::vector<Point> points_;
   std::vector<Judged> judged_;

@@ -21,7 +21,8 @@ struct Share {
 };
 Share share_of(const std::vector<Judged> &all, Verdict Judged::*who) {
   Share s;
-  for (const Judged &j : all) s.of++, s.within += (j.*who).holds();
+  for (const Judged &j : all)
+    if (!j.in_doubt) s.of++, s.within += (j.*who).holds();
   return s;
 }
 
@@ -81,9 +82,10 @@ std::string judged_line(const Judged &j) {
   const auto form = [](const Way &w) {
     return fmt::format("{} {}x{}x{}{}", way_name(w), w.channels, w.depth, size_text(w.slot_bytes), w.nontemporal ? " nt" : "");
   };
-  return fmt::format("{:<22} {:<34} {:>10.2f} {:>6}{} {:<34} {:>6}{} {:.2f} {}", fmt::format("{} {}", j.op, size_text(j.bytes)),
-                     form(j.table.way), j.table.us, ratio_text(j.table), j.table.holds() ? "  " : " !", form(j.model.way),
-                     ratio_text(j.model), j.model.holds() ? "  " : " !", j.best.us, form(j.best.way));
+  return fmt::format("{:<22} {:<34} {:>10.2f} {:>6}{} {:<34} {:>6}{} {:.2f} {}{}",
+                     fmt::format("{} {}", j.op, size_text(j.bytes)), form(j.table.way), j.table.us, ratio_text(j.table),
+                     j.table.holds() ? "  " : " !", form(j.model.way), ratio_text(j.model), j.model.holds() ? "  " : " !",
+                     j.best.us, form(j.best.way), j.in_doubt ? "; in doubt" : "");
 }
 
 std::string judged_summary(const Args &args, const std::vector<Judged> &all) {
@@ -104,7 +106,8 @@ Status write_judged(const Args &args, const Layout &layout, const std::vector<Ju
                       {"bytes", j.bytes},
                       {"table", verdict_json(j.table)},
                       {"model", verdict_json(j.model)},
-                      {"best", best}});
+                      {"best", best},
+                      {"in_doubt", j.in_doubt}});
   }
   const nlohmann::ordered_json out{
       {"table", args.judge},

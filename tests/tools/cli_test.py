@@ -983,7 +983,7 @@ class Tune(Tools):
         with tempfile.TemporaryDirectory() as folder:
             r = self.good(self.tune(folder, "all_reduce", "--ranks", 2, "-b", 64, "-e", "4K", "-f", 64, "-s", 2, "--judge", "built-in",
                                     "--json", "verdict.json"))
-            self.assertRegex(r.stdout, r"# within 10 % of the best: \d of 2 points \([\d.]+ %\) by the table built-in\n")
+            self.assertRegex(r.stdout, r"# within 10 % of the best: \d of \d points \([\d.]+ %\) by the table built-in\n")
             self.assertIn("by the model alone, without a table", r.stdout)
             verdict = json.loads(read(os.path.join(folder, "verdict.json")))
             self.assertEqual([p["bytes"] for p in verdict["points"]], [64, 4096])

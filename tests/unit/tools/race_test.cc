@@ -1,4 +1,5 @@
 // The racing of `tutti tune`, with made-up times, and what becomes of its results.
+#include "tools/tune_load.h"
 #include "tools/tune_race.h"
 #include <cmath>
 #include <doctest/doctest.h>
@@ -14,9 +15,10 @@ size_t run(Race &race, const std::function<double(size_t runner, size_t round)> 
   size_t samples = 0;
   while (!race.decided()) {
     std::vector<double> seconds;
-    for (size_t i : race.order()) seconds.push_back(time(i, race.rounds()));
+    const auto order = race.order();
+    for (size_t i : order) seconds.push_back(time(i, race.rounds()));
     samples += seconds.size();
-    race.add_round(seconds);
+    race.add_round(order, seconds);
   }
   return samples;
 }
@@ -61,12 +63,12 @@ TEST_CASE("a machine that becomes slower in the middle does not change who wins:
 TEST_CASE("rounds go there and back") {
   Race race(3);
   CHECK(race.order() == std::vector<size_t>{0, 1, 2});
-  race.add_round(std::vector<double>{1, 1, 1});
+  race.add_round(race.order(), std::vector<double>{1, 1, 1});
   CHECK(race.order() == std::vector<size_t>{2, 1, 0});
 }
 TEST_CASE("one that fails is out and has no time; when all fail nobody is best") {
   Race race(2);
-  race.add_round(std::vector<double>{INFINITY, 1});
+  race.add_round(race.order(), std::vector<double>{INFINITY, 1});
   CHECK(!race.racing(0));
   CHECK(race.best() == 1);
   CHECK(std::isnan(race.seconds(0)));
@@ -82,8 +84,9 @@ TEST_CASE("one that is kept stays although it is slow") {
   race.keep(2);
   for (int k = 0; k < 6; k++) {
     std::vector<double> seconds;
-    for (size_t i : race.order()) seconds.push_back(i == 0 ? 1 : 5);
-    race.add_round(seconds);
+    const auto order = race.order();
+    for (size_t i : order) seconds.push_back(i == 0 ? 1 : 5);
+    race.add_round(order, seconds);
   }
   CHECK((race.racing(2) && !race.racing(1)));
   CHECK(race.ratio(2, 0).rounds == 6);
@@ -112,10 +115,28 @@ TEST_CASE("the interval of a ratio narrows with the rounds") {
   race.keep(0), race.keep(1);
   double before = 1e9;
   for (int stop : {8, 64, 512}) {
-    while (race.rounds() < static_cast<size_t>(stop)) race.add_round(std::vector<double>{noise(random), noise(random)});
+    while (race.rounds() < static_cast<size_t>(stop))
+      race.add_round(race.order(), std::vector<double>{noise(random), noise(random)});
     const Ratio r = race.ratio(1, 0);
     CHECK((r.low <= r.median && r.median <= r.high));
     CHECK(r.high - r.low < before);
     before = r.high - r.low;
   }
+}
+
+TEST_CASE("what others compute is what cores worked beyond what the ranks on them did, the worst group counting") {
+  CHECK(foreign_load(std::vector<LoadReading>{{1, 1.8, 0.9, 2}, {1, 1.8, 0.9, 2}}) == doctest::Approx(0));
+  CHECK(foreign_load(std::vector<LoadReading>{{1, 2.0, 0.5, 2}, {1, 2.0, 0.5, 2}}) == doctest::Approx(0.5));
+  CHECK(foreign_load(std::vector<LoadReading>{{1, 1, 1, 1}, {2, 1, 0.25, 1}}) == doctest::Approx(0.75));
+  CHECK(foreign_load(std::vector<LoadReading>{{1, 5, 0, 0}}) == 0); // nothing known
+  CHECK(foreign_load(std::vector<LoadReading>{{1, 0.9, 1, 1}}) == 0);
+}
+TEST_CASE("a process that computes sees its own work as its own") {
+  LoadWatch watch;
+  const auto begin = std::chrono::steady_clock::now();
+  volatile double x = 1;
+  while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(50)) x = x * 1.0001;
+  const LoadReading r = watch.read();
+  CHECK(r.own > 0);
+  CHECK(r.room >= 0.05);
 }
