@@ -37,7 +37,7 @@ tutti_debian_package(plugins tutti-plugins libs "collective communication as a p
                      "The algorithms, protocols, networks and tuners that come with tutti.")
 set(static_needs "")
 if(TUTTI_BUILD_STATIC) # what tuttiConfig.cmake looks for
-  set(static_needs libfmt-dev libspdlog-dev libtomlplusplus-dev libsodium-dev libhwy-dev)
+  set(static_needs libfmt-dev libspdlog-dev libsodium-dev libhwy-dev libpugixml-dev libhwloc-dev)
 endif()
 tutti_debian_package(dev libtutti-dev libdevel "collective communication as a pluggable microkernel: headers"
                      "The C and C++ API, the headers of the plugin ABI, and files for CMake and pkg-config."

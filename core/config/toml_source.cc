@@ -1,5 +1,5 @@
 #include "config/toml_source.h"
-#include <toml++/toml.h>
+#include "base/toml.h"
 
 namespace tutti::config {
 namespace {

@@ -1,14 +1,9 @@
 // Our own table format: an array of rules in TOML. The first problem ends it.
 #include "names.h"
 #include "table.h"
+#include "toml_lib.h"
 #include "tutti/plugin/cxx/host.hpp"
-#define TOML_HEADER_ONLY 1
-// toml++ asserts things that bad input makes false, and with NDEBUG has the compiler assume them. The code behind refuses such
-// input.
-#undef NDEBUG
-#define TOML_ASSERT(condition) static_cast<void>(0)
 #include <cmath>
-#include <toml++/toml.h>
 
 namespace tuner {
 namespace {
@@ -22,39 +17,6 @@ constexpr std::string_view kRuleKeys[] = {"coll", "min_bytes", "max_bytes", "ran
 constexpr std::string_view kWayKeys[] = {"algo", "proto", "channels", "slot", "depth", "stores", "shared", "time_us"};
 constexpr std::string_view kStores[] = {"cached", "nt"};
 constexpr size_t kMostWays = 500;
-
-// Past a text in quotes that begins at `at`; the end of the file for one that does not end.
-size_t past_text(std::string_view s, size_t at) {
-  const char quote = s[at];
-  const bool triple = s.substr(at, 3) == std::string(3, quote);
-  for (at += triple ? 3 : 1; at < s.size(); at++) {
-    if (s[at] == '\\' && quote == '"')
-      at++;
-    else if (!triple && (s[at] == quote || s[at] == '\n'))
-      return at + 1;
-    else if (triple && s.substr(at, 3) == std::string(3, quote))
-      return at + 3;
-  }
-  return s.size();
-}
-
-// Only texts and comments may hold other characters than ASCII's. toml++ 3.3 has no defined answer for some elsewhere.
-void check_ascii(std::string_view s, const std::string &source) {
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  for (size_t at = s.substr(0, 3) == kByteOrderMark ? 3 : 0; at < s.size();) {
-    if (s[at] == '"' || s[at] == '\'') {
-      at = past_text(s, at);
-    } else if (s[at] == '#') {
-      at = std::min(s.find('\n', at), s.size());
-    } else if (static_cast<unsigned char>(s[at]) >= 0x80) {
-      const size_t start = s.substr(0, at).rfind('\n') + 1; // npos + 1 = 0
-      fail(TUTTI_ERR_INVALID, source, ":", 1 + std::count(s.begin(), s.begin() + static_cast<std::ptrdiff_t>(at), '\n'), ":",
-           at - start + 1, ": not valid TOML: a character that is not ASCII, outside of texts and comments");
-    } else {
-      at++;
-    }
-  }
-}
 
 std::string shortened(std::string_view s) {
   std::string out(s.substr(0, 80));
@@ -286,7 +248,6 @@ private:
 
 Table parse_toml(std::string_view file, const std::string &source) {
   Table out;
-  check_ascii(file, source);
   try {
     const toml::table root = toml::parse(file, source);
     Reader(source, out).root(root);

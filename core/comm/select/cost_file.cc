@@ -1,12 +1,12 @@
 // The file that keeps what was measured of a machine.
 #include "base/fd.h"
 #include "base/file.h"
+#include "base/toml.h"
 #include "comm/select/calibrate.h"
 #include <cmath>
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/stat.h>
-#include <toml++/toml.h>
 
 namespace tutti {
 namespace {

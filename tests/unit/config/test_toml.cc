@@ -63,7 +63,7 @@ TEST_CASE("values of the wrong shape are refused") {
 TEST_CASE("a text that is not TOML names the line and stays one line") {
   for (const char *toml :
        {"[core\n", "[core]\ntimeout = \n", "[core]\ntimeout = \"5s\"\ntimeout = \"6s\"\n", "[core]\nx = \"\x01\"\n", "\xff\xfe",
-        "= 1", "[core]\na = \"\"\"never ended", "[core]\na = 99999999999999999999999\n"}) {
+        "= 1", "[core]\na = \"\"\"never ended", "[core]\na = 99999999999999999999999\n", "h=2h\"0\xef\xbb\xbb", "a=2\u00e9"}) {
     const std::string m = wrong(toml);
     CAPTURE(m);
     CHECK(m.starts_with("t.toml:"));
