@@ -5,11 +5,11 @@
 //   void device_info(uint32_t dev, tutti_net_dev &out);                    out is zeroed, struct_size set
 //   std::unique_ptr<Ctx> ctx_create(uint32_t dev, const tutti_net_ctx_config &config);
 // Ctx:      std::unique_ptr<Listener> listen(Address &addr);
-//           std::unique_ptr<Ep> connect(const Address &addr);
+//           std::unique_ptr<Ep> connect(const Address &addr);               or (const Address &addr, Address &answer)
 //           std::unique_ptr<Mr> mr_register(const tutti_region &region);
 //           int32_t progress(tutti_net_completion *out, uint32_t cap);
 //           optional: int event_fd();  bool arm();                         arm: false = there already is something to do
-// Listener: std::unique_ptr<Ep> accept();                                  null = nobody yet
+// Listener: std::unique_ptr<Ep> accept();                                  null = nobody yet; or (const Address &answer)
 // Ep:       bool ready();                                                  false = still connecting
 //           std::string describe();
 //           tutti_status send(const tutti_net_buf *bufs, uint32_t n, uint64_t cookie);
@@ -56,6 +56,11 @@ private:
 namespace detail {
 template <class T, class = void> struct has_event_fd : std::false_type {};
 template <class T> struct has_event_fd<T, std::void_t<decltype(std::declval<T &>().event_fd())>> : std::true_type {};
+template <class T, class = void> struct has_answer : std::false_type {};
+template <class T>
+struct has_answer<
+    T, std::void_t<decltype(std::declval<T &>().connect(std::declval<const Address &>(), std::declval<Address &>()))>>
+    : std::true_type {};
 template <class T, class = void> struct has_flush : std::false_type {};
 template <class T>
 struct has_flush<
@@ -101,18 +106,35 @@ template <class P> struct NetTable {
       *out = reinterpret_cast<tutti_net_listener *>(listener.release());
     });
   }
-  static tutti_status connect(tutti_net_ctx *ctx, const void *addr, uint32_t addr_bytes, tutti_net_ep **out) noexcept {
+  static Address read_address(const void *from, uint32_t bytes) {
+    Address address;
+    if (bytes > sizeof(address.bytes)) fail(TUTTI_ERR_INVALID, "address of ", bytes, " bytes");
+    if (bytes != 0) std::memcpy(address.bytes, from, bytes);
+    address.size = bytes;
+    return address;
+  }
+  static tutti_status connect(tutti_net_ctx *ctx, const void *addr, uint32_t addr_bytes, void *answer, uint32_t *answer_bytes,
+                              tutti_net_ep **out) noexcept {
     return guarded(real(ctx).host(), [&] {
-      Address address;
-      if (addr_bytes > sizeof(address.bytes)) fail(TUTTI_ERR_INVALID, "address of ", addr_bytes, " bytes");
-      std::memcpy(address.bytes, addr, address.size = addr_bytes);
-      std::unique_ptr<Ep> ep = real(ctx).connect(address);
+      Address reply;
+      std::unique_ptr<Ep> ep;
+      if constexpr (has_answer<Ctx>::value)
+        ep = real(ctx).connect(read_address(addr, addr_bytes), reply);
+      else
+        ep = real(ctx).connect(read_address(addr, addr_bytes));
+      if (reply.size != 0) std::memcpy(answer, reply.bytes, reply.size);
+      *answer_bytes = reply.size;
       *out = reinterpret_cast<tutti_net_ep *>(ep.release());
     });
   }
-  static tutti_status accept(tutti_net_listener *listener, tutti_net_ep **out) noexcept {
+  static tutti_status accept(tutti_net_listener *listener, const void *answer, uint32_t answer_bytes,
+                             tutti_net_ep **out) noexcept {
     return guarded(real(listener).host(), [&]() -> tutti_status {
-      std::unique_ptr<Ep> ep = real(listener).accept();
+      std::unique_ptr<Ep> ep;
+      if constexpr (has_answer<Ctx>::value)
+        ep = real(listener).accept(read_address(answer, answer_bytes));
+      else
+        ep = real(listener).accept();
       if (!ep) return TUTTI_AGAIN;
       *out = reinterpret_cast<tutti_net_ep *>(ep.release());
       return TUTTI_OK;
