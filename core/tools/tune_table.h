@@ -26,8 +26,8 @@ struct TimedWay {
 };
 struct Point {
   std::string op;
-  uint64_t bytes = 0;              // upper edge of the size class
-  std::vector<TimedWay> ranking;   // one for each algorithm and protocol, the best first
+  uint64_t bytes = 0;                // upper edge of the size class
+  std::vector<TimedWay> ranking;     // one for each algorithm and protocol, the best first
   std::vector<TimedWay> finalists{}; // of the last heat, in any form
 };
 // The finalists ran again at another time, on links of their own: both runs count alike. Among those that are then within
