@@ -78,8 +78,9 @@ Status read_slurm_local_size(Launcher *out) {
 
 Status check(const Known &k, const Launcher &l) {
   if (l.rank < 0 && l.nranks == 0 && k.rank.names[0] == nullptr) return {}; // its server tells
-  if (l.rank < 0 || l.nranks == 0)
-    return bad(fmt::format("started by {} ({}), but {} is not set", l.name, l.variables,
+  if (l.rank < 0 || !k.nranks.first_set())
+    return bad(fmt::format("started by {}{}, but {} is not set", l.name,
+                           l.variables.empty() ? "" : fmt::format(" ({})", l.variables),
                            l.rank < 0 ? k.rank.text() : k.nranks.text()))
         .hint("a wrapper that cleans the environment must keep the launcher's variables");
   if (l.nranks < 1 || l.rank >= l.nranks)

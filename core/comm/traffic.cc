@@ -3,6 +3,7 @@
 #include "comm/handle.h"
 #include "comm/map_path.h"
 #include "log/log.h"
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -33,6 +34,9 @@ std::string id_text(uint64_t comm) {
 
 std::string map_path(std::string_view pattern, uint64_t comm, int rank) {
   std::string path(pattern);
+  std::error_code none;
+  if (const auto what = std::filesystem::status(path, none); std::filesystem::exists(what) && std::filesystem::is_other(what))
+    return path; // a pipe or a device such as /dev/null: all write to it
   if (path.ends_with('/')) path += "map.json";
   const auto has = [&](char letter) {
     for (size_t at = path.find('%'); at != std::string::npos && at + 1 < path.size(); at = path.find('%', at + 2))

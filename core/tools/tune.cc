@@ -24,6 +24,17 @@ struct Texts {
   std::string min = "16", max = "16M";
 };
 
+// CLI::Range lets "nan" pass.
+CLI::Validator finite_in(double least, double most) {
+  return CLI::Validator(
+      [=](std::string &text) {
+        char *end = nullptr;
+        const double v = std::strtod(text.c_str(), &end);
+        return *end == 0 && v >= least && v <= most ? "" : fmt::format("{} is not a number from {} to {}", text, least, most);
+      },
+      fmt::format("{}..{}", least, most));
+}
+
 void add_options(CLI::App &app, Args &a, Texts &t) {
   app.add_option("OP", a.names, "Operations to measure; none = all of them");
   app.add_option("--ranks", a.ranks, "Start this many processes on this host (built-in launch)")->check(CLI::Range(2, 4096));
@@ -32,9 +43,9 @@ void add_options(CLI::App &app, Args &a, Texts &t) {
   app.add_option("-f,--stepfactor", a.factor, "Factor between sizes")
       ->check(CLI::Range(uint64_t{2}, uint64_t{1} << 40))
       ->capture_default_str();
-  app.add_option("-s,--seconds", a.seconds, "Time for all of it, about")->check(CLI::Range(1.0, 1e6))->capture_default_str();
+  app.add_option("-s,--seconds", a.seconds, "Time for all of it, about")->check(finite_in(1, 1e6))->capture_default_str();
   app.add_option("--within", a.within, "Per cent that a best way may still be missed by")
-      ->check(CLI::Range(0.5, 50.0))
+      ->check(finite_in(0.5, 50))
       ->capture_default_str();
   app.add_option("-o,--out", a.out, "Table to write")->type_name("FILE")->capture_default_str();
   app.add_flag("--force", a.force, "Write it even over a file that tutti tune did not write");

@@ -14,10 +14,11 @@
 namespace tutti::tools::tune {
 namespace {
 
-constexpr size_t kFinalists = 3;    // of the first heat, that are tried in other forms
-constexpr double kFirstPart = 0.45; // of a point's time: all ways as the core proposes them
-constexpr double kSecondPart = 0.9; // ... and up to here other forms of the best, when a third heat follows that judges
-constexpr size_t kRivals = 3;       // of a choice that is judged
+constexpr size_t kFinalists = 3;     // of the first heat, that are tried in other forms
+constexpr double kFirstPart = 0.45;  // of a point's time: all ways as the core proposes them
+constexpr double kSecondPart = 0.9;  // ... and up to here other forms of the best, when a third heat follows that judges
+constexpr size_t kRivals = 3;        // of a choice that is judged
+constexpr double kFirstVisit = 0.65; // of the whole time, when each point is visited again
 constexpr uint32_t kMostChannels = 64;
 constexpr uint64_t kLong = 64 << 10; // bytes from which ways are passed by that were far behind at the size before
 constexpr double kFarBehind = 3;     // times the best
@@ -53,6 +54,7 @@ std::vector<Way> forms_of(const Heat &heat, const Job &job, const Way &table) {
 
 Rank::Rank(const Args &args, const Processes &p) : args_(args), world_(p.comm), rank_(p.rank), nranks_(p.count) {
   for (int s : {SIGINT, SIGTERM, SIGHUP}) std::signal(s, [](int signal) { interrupted = signal; });
+  std::signal(SIGXFSZ, SIG_IGN); // a table that is too large for the limits is an error with words
 }
 
 // With the numbers travel rank 0's clock and anybody's wish to stop, so that all ranks act on the same.
@@ -139,10 +141,11 @@ void Rank::drop_slow_before(const Job &job, std::vector<Way> &ways) const {
 }
 
 void Rank::measure(const Job &job, size_t done, size_t left) {
-  const double begin = now(), share = std::max(0.0, args_.seconds - begin) / static_cast<double>(left);
+  const bool judging = !args_.judge.empty();
+  const double all = args_.seconds * (judging ? 1 : kFirstVisit);
+  const double begin = now(), share = std::max(0.0, all - begin) / static_cast<double>(left);
   if (stop_) return;
   if (progress_) progress_->at(label(job), done, begin);
-  const bool judging = !args_.judge.empty();
   Trial trial(*job.op, job.bytes, rank_, nranks_, args_.shared != 0);
   MeasuredComms comms(world_);
   std::vector<Way> ways = ask_ways(comms.get(false), job, trial);
@@ -158,19 +161,18 @@ void Rank::measure(const Job &job, size_t done, size_t left) {
   const Heat second = run_heat(trial, comms, forms_of(first, job, table), {}, begin + share * kSecondPart, rules);
   // The fastest of many was lucky as well: the best few run again, with samples of their own.
   std::vector<Way> last, kept;
-  if (judging) {
-    last = {table};
-    add_new(last, model);
-    kept = last;
-  }
+  add_new(last, model);
+  if (judging) add_new(last, table);
+  if (judging) kept = last;
   const std::vector<size_t> best = second.race.ranking();
   for (size_t k = 0; k < std::min(kRivals, best.size()); k++) add_new(last, second.ways[best[k]]);
   rules.verdict = kGood;
   rules.least = 15;
   rules.most = 80;
   const Heat third = run_heat(trial, comms, std::move(last), kept, begin + share, rules);
-  doubts_ += doubtful_;
+  doubts_ += doubtful_ && judging;
   add_point(job, first, second, third);
+  visited_.push_back(job);
   if (judging) add_judged(job, third, table, model);
 }
 
@@ -199,10 +201,43 @@ void Rank::add_point(const Job &job, const Heat &first, const Heat &second, cons
   for (TimedWay &t : p.ranking) t.us = std::max(t.us, p.ranking.front().us);
   std::stable_sort(p.ranking.begin(), p.ranking.end(), [](const TimedWay &a, const TimedWay &b) { return a.us < b.us; });
   if (progress_ && args_.judge.empty()) show_point(job, p);
+  for (size_t i : third.race.ranking()) p.finalists.push_back({third.ways[i], third.race.seconds(i) * 1e6});
   points_.push_back(std::move(p));
+  write_known();
+}
+
+// What is known outlives this process, whatever ends it. An error is told at the end, with the table.
+void Rank::write_known() const {
   if (rank_ != 0 || !args_.judge.empty()) return;
-  // What is known outlives this process, whatever ends it. An error is told at the end, with the table.
   if (const auto rules = merge_points(points_); !rules.empty()) (void)replace_file(args_.out, table(true, rules));
+}
+
+// Two communicators place their memory differently, and a machine changes within minutes: one visit takes both for a virtue of
+// the way.
+void Rank::revisit(size_t point, size_t left) {
+  const double begin = now(), share = std::max(0.0, args_.seconds - begin) / static_cast<double>(left);
+  Point &p = points_[point];
+  const Job &job = visited_[point];
+  if (stop_) return;
+  if (progress_) progress_->at(label(job), 2 * visited_.size() - left, begin);
+  std::vector<Way> ways;
+  for (const TimedWay &t : p.finalists) ways.push_back(t.way);
+  doubtful_ = false;
+  if (ways.size() > 1) {
+    Trial trial(*job.op, job.bytes, rank_, nranks_, args_.shared != 0);
+    MeasuredComms comms(world_);
+    Race::Rules rules;
+    rules.within = args_.within / 100;
+    rules.least = 15;
+    const Heat heat = run_heat(trial, comms, ways, ways, begin + share, rules);
+    std::vector<TimedWay> again;
+    for (size_t i : heat.race.ranking()) again.push_back({heat.ways[i], heat.race.seconds(i) * 1e6});
+    const Way before = p.ranking.front().way;
+    settle(p, again, args_.within / 100);
+    if (progress_ && !(p.ranking.front().way == before)) show_point(job, p);
+  }
+  doubts_ += doubtful_;
+  write_known();
 }
 
 void Rank::show_point(const Job &job, const Point &p) {
@@ -286,7 +321,7 @@ int Rank::run() {
     throw Failure{fmt::format("-e {}: less than one element for each of {} ranks", size_text(args_.max_bytes), nranks_), true};
   hosts_ = hosts();
   if (rank_ == 0) {
-    progress_.emplace(args_.progress_fd, jobs.size(), args_.seconds);
+    progress_.emplace(args_.progress_fd, jobs.size() * (args_.judge.empty() ? 2 : 1), args_.seconds);
     fmt::print("# {} {} operations and sizes with {} ranks on {}, about {:.0f} s\n",
                args_.judge.empty() ? "measuring" : "judging", jobs.size(), nranks_, hosts_, args_.seconds);
     if (!args_.judge.empty()) fmt::print("{}", judged_header());
@@ -294,6 +329,8 @@ int Rank::run() {
   }
   try {
     for (size_t i = 0; i < jobs.size() && !stop_; i++) measure(jobs[i], i, jobs.size() - i);
+    if (args_.judge.empty())
+      for (size_t i = 0; i < points_.size() && !stop_; i++) revisit(i, points_.size() - i);
   } catch (const Failure &) {
     if (!points_.empty()) (void)finish(SIGINT); // what is known is not lost with the rank that failed
     throw;

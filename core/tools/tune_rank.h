@@ -44,7 +44,7 @@ private:
   std::string from_root(std::string text);
   double now(); // seconds since the start, rank 0's
   // ---- a point
-  void measure(const Job &job, size_t done, size_t left);
+  void measure(const Job &job, size_t done, size_t left); // done, left: steps of the run
   void drop_slow_before(const Job &job, std::vector<Way> &ways) const;
   std::vector<Way> ask_ways(tuttiComm_t comm, const Job &job, const Trial &trial); // incumbent, model's choice, then all ways
   Heat run_heat(Trial &trial, MeasuredComms &comms, std::vector<Way> ways, std::span<const Way> kept, double until,
@@ -59,6 +59,8 @@ private:
   std::vector<double> check_all(Trial &trial, MeasuredComms &comms, const std::vector<Way> &ways);
   void add_point(const Job &job, const Heat &first, const Heat &second, const Heat &third);
   void show_point(const Job &job, const Point &p);
+  void revisit(size_t point, size_t left);
+  void write_known() const;
   void add_judged(const Job &job, const Heat &last, const Way &table, const Way &model);
   // ---- the end
   void note_layout(const Explanation &e);
@@ -80,6 +82,7 @@ private:
   size_t doubts_ = 0;     // such points
   Layout layout_;
   std::vector<Point> points_;
+  std::vector<Job> visited_; // of each point
   std::vector<Judged> judged_;
   uint64_t wrong_ = 0;
   std::string hosts_;

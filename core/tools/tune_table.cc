@@ -64,6 +64,15 @@ std::string entry_text(const TableRule::Entry &e) {
                      fmt::join(times, ", "));
 }
 
+// How much a way asks for beyond the plainest.
+int extras(const Way &way) {
+  return (way.proto != "simple") + (way.channels > 1) + way.nontemporal;
+}
+
+void sort_by_time(std::vector<TimedWay> &ways) {
+  std::stable_sort(ways.begin(), ways.end(), [](const TimedWay &a, const TimedWay &b) { return a.us < b.us; });
+}
+
 } // namespace
 
 std::string way_name(const Way &way) {
@@ -72,6 +81,27 @@ std::string way_name(const Way &way) {
 std::string way_text(const Way &way) {
   return fmt::format("{}, {} channel{}, slots {} x {}{}", way_name(way), way.channels, way.channels == 1 ? "" : "s", way.depth,
                      size_text(way.slot_bytes), way.nontemporal ? ", nt" : "");
+}
+
+void settle(Point &p, const std::vector<TimedWay> &again, double within) {
+  std::vector<TimedWay> both;
+  for (const TimedWay &second : again)
+    for (const TimedWay &first : p.finalists)
+      if (first.way == second.way) both.push_back({first.way, std::sqrt(first.us * second.us)});
+  if (both.empty()) return;
+  sort_by_time(both);
+  const double limit = both.front().us * (1 + within);
+  const auto end = std::find_if(both.begin(), both.end(), [&](const TimedWay &t) { return t.us > limit; });
+  std::stable_sort(both.begin(), end, [](const TimedWay &a, const TimedWay &b) { return extras(a.way) < extras(b.way); });
+  for (TimedWay &t : both) t.us = std::max(t.us, both.front().us);
+  std::vector<TimedWay> ranking;
+  for (const std::vector<TimedWay> *list : {&both, &p.ranking})
+    for (const TimedWay &t : *list)
+      if (std::none_of(ranking.begin(), ranking.end(), [&](const TimedWay &r) { return r.way.kin(t.way); }))
+        ranking.push_back(t);
+  for (TimedWay &t : ranking) t.us = std::max(t.us, ranking.front().us);
+  sort_by_time(ranking);
+  p.ranking = std::move(ranking);
 }
 
 std::vector<TableRule> merge_points(std::vector<Point> points) {

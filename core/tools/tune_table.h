@@ -26,9 +26,14 @@ struct TimedWay {
 };
 struct Point {
   std::string op;
-  uint64_t bytes = 0;            // upper edge of the size class
-  std::vector<TimedWay> ranking; // one for each algorithm and protocol, the best first
+  uint64_t bytes = 0;                // upper edge of the size class
+  std::vector<TimedWay> ranking;     // one for each algorithm and protocol, the best first
+  std::vector<TimedWay> finalists{}; // of the last heat, in any form
 };
+// The finalists ran again at another time, on links of their own: both runs count alike. Among those that are then within
+// `within` (0.03: 3 %) of the best the plainest wins, since what needs special stores, more channels or another protocol must
+// earn that.
+void settle(Point &p, const std::vector<TimedWay> &again, double within);
 struct Layout { // what a query says of the ranks' places
   int ranks = 0, hosts = 1, ppn = 0, cores = 0;
   std::string links; // "local", "shm", "net"

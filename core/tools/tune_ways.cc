@@ -14,10 +14,15 @@ constexpr uint32_t kMostDepth = 256;
 constexpr uint64_t kSeveralChannels = 256 << 10; // bytes from which two channels may gain
 
 // ---- the measuring tuners
+
+// How a proposal of stores past the caches survives a communicator in which none are made.
+constexpr const char *kProposedPast = "stores past the caches are proposed";
+
 template <bool PastCaches>
 tutti_status rate(void *, const tutti_tune_query *, tutti_candidate *list, uint32_t n, uint32_t stride) noexcept {
   for (uint32_t i = 0; i < n; i++) {
     auto &c = *reinterpret_cast<tutti_candidate *>(reinterpret_cast<char *>(list) + size_t(i) * stride);
+    if (c.flags & TUTTI_CAND_NONTEMPORAL) c.note = kProposedPast;
     c.flags = TUTTI_CAND_SHARED_ONLY | (PastCaches ? uint32_t{TUTTI_CAND_NONTEMPORAL} : 0u);
   }
   return TUTTI_OK;
@@ -60,10 +65,12 @@ void add_measuring_tuners() {
 }
 
 Way way_of(const ExplainedWay &w) {
-  return {w.algo, w.proto, w.channels, w.slot_bytes, w.depth, w.nontemporal};
+  return {w.algo, w.proto, w.channels, w.slot_bytes, w.depth, w.nontemporal || w.note == kProposedPast};
 }
 Way choice_of(const Explanation &e) {
-  return {e.algo, e.proto, e.channels, e.slot_bytes, e.depth, e.nontemporal};
+  const ExplainedWay *chosen = e.chosen();
+  const bool past = e.nontemporal || (chosen && chosen->note == kProposedPast);
+  return {e.algo, e.proto, e.channels, e.slot_bytes, e.depth, past};
 }
 
 std::vector<Way> usable_ways(const Explanation &e) {

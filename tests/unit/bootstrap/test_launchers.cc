@@ -118,6 +118,8 @@ TEST_CASE("an environment that is incomplete or contradicts itself is an error t
       {{{"PMI_RANK", "4"}, {"PMI_SIZE", "4"}}, "PMI_RANK=4, PMI_SIZE=4: ranks are 0 to PMI_SIZE - 1"},
       {{{"TORCHELASTIC_RUN_ID", "x"}, {"RANK", "1"}}, "RANK=1), but WORLD_SIZE is not set"},
       {{{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}}, "SLURM_STEP_NUM_TASKS or SLURM_NTASKS or SLURM_NPROCS is not set"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "0"}}, "RANK=0, WORLD_SIZE=0: ranks are 0 to WORLD_SIZE - 1"},
+      {{{"PMI_FD", "3"}}, "started by PMI, but PMI_RANK is not set"},
       {{{"RANK", "one"}, {"WORLD_SIZE", "2"}}, "RANK=\"one\" is not a number"},
       {{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "2"}, {"LOCAL_WORLD_SIZE", "2"}},
        "of 2 ranks, 2 on this host, this is number 2"},

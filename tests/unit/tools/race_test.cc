@@ -1,6 +1,7 @@
 // The racing of `tutti tune`, with made-up times, and what becomes of its results.
 #include "tools/tune_load.h"
 #include "tools/tune_race.h"
+#include "tools/tune_table.h"
 #include <cmath>
 #include <doctest/doctest.h>
 #include <functional>
@@ -139,4 +140,36 @@ TEST_CASE("a process that computes sees its own work as its own") {
   const LoadReading r = watch.read();
   CHECK(r.own > 0);
   CHECK(r.room >= 0.05);
+}
+
+TEST_CASE("the winner of two visits is good in both, and plain unless it gains something") {
+  const auto way = [](const char *algo, const char *proto, uint32_t channels = 1, bool nt = false) {
+    return Way{algo, proto, channels, 1024, 16, nt};
+  };
+  const Way lucky = way("ring", "ll"), steady = way("direct", "simple"), other = way("tree", "simple");
+  Point p{"all_reduce", 1024, {{lucky, 8}, {steady, 10}, {other, 12}}, {{lucky, 8}, {steady, 10}, {other, 12}}};
+  SUBCASE("a lucky first visit is not enough") {
+    settle(p, {{steady, 10}, {lucky, 14}, {other, 12}}, 0.03);
+    CHECK(p.ranking[0].way == steady);
+    CHECK(p.ranking[0].us == doctest::Approx(10));
+    CHECK(p.ranking[1].way == lucky); // sqrt(8 * 14) < 12
+    CHECK(p.ranking.size() == 3);
+  }
+  SUBCASE("two per cent do not pay for stores past the caches or channels, ten do") {
+    const Way special = way("direct", "simple", 2, true);
+    p.finalists = {{special, 9.8}, {steady, 10}};
+    p.ranking = {{special, 9.8}, {other, 12}};
+    settle(p, {{special, 9.8}, {steady, 10}}, 0.03);
+    CHECK(p.ranking[0].way == steady);
+    CHECK(p.ranking.size() == 2); // one form of each
+    settle(p, {{special, 8}, {steady, 10}}, 0.03);
+    CHECK(p.ranking[0].way == special);
+    CHECK(p.ranking[1].us >= p.ranking[0].us);
+  }
+  SUBCASE("who failed the second visit loses nothing but the chance to win") {
+    settle(p, {{other, 12}}, 0.03);
+    CHECK(p.ranking[0].way == other);
+    settle(p, {}, 0.03);
+    CHECK(p.ranking.size() == 3);
+  }
 }
