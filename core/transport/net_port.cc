@@ -71,6 +71,7 @@ Status NetPort::open_device(uint32_t number) {
   config.nranks = b.nranks();
   if (const tutti_status s = net_.table->ctx_create(state(), number, &config, &device->ctx); s < 0)
     return plugin_error(*net_.plugin, s, fmt::format("opening device {}", device->info.name));
+  device->at_start = read_counters(net_.plugin, number);
   devices_.push_back(std::move(device));
   open_++;
   return {};
@@ -123,12 +124,15 @@ void NetPort::close() {
   open_ = 0;
 }
 
-void NetPort::fault(int peer, tutti_status status, std::string_view doing) {
+void NetPort::fault(const NetDevice &device, int peer, tutti_status status, std::string_view doing) {
   if (std::exchange(broken_, true)) return;
   Status s = plugin_error(*net_.plugin, status, doing);
   Error e = s.ok() ? Error{} : s.error();
   e.peer = peer;
   e.endpoint = describe(peer);
+  if (const std::string risen = risen_counters(device.at_start, read_counters(net_.plugin, device.number)); !risen.empty())
+    e.hint +=
+        fmt::format("{}since this communicator began {} has counted {}", e.hint.empty() ? "" : "; ", device.info.name, risen);
   if (status != TUTTI_ERR_REMOTE) return transport_.report(e);
   e.code = Code::remote;
   late_ = std::move(e);
@@ -167,23 +171,33 @@ void NetPort::set_address(RingCold &ring, std::span<const std::byte> address) {
   ring.ring.net->address.assign(address.begin(), address.end());
 }
 
+void NetPort::set_answer(RingCold &ring, std::span<const std::byte> answer) {
+  NetLink &link = *ring.ring.net;
+  if (link.answered.load(std::memory_order_relaxed) || answer.size() > TUTTI_NET_ADDR_BYTES) return; // no peer of ours
+  link.answer.assign(answer.begin(), answer.end());
+  link.answered.store(true, std::memory_order_release);
+}
+
 void NetPort::start_listen(RingCold &ring) {
   NetLink &link = *ring.ring.net;
   if (link.listener || link.ep) return;
   std::byte address[TUTTI_NET_ADDR_BYTES];
   uint32_t bytes = sizeof address;
   const tutti_status s = net_.table->listen(link.device->ctx, address, &bytes, &link.listener);
-  if (s < 0) return fault(ring.peer, s, fmt::format("listening for rank {}", ring.peer));
+  if (s < 0) return fault(*link.device, ring.peer, s, fmt::format("listening for rank {}", ring.peer));
   open_++;
   opening_.push_back(&link);
   transport_.send_net_grant(ring, std::span(address, std::min<size_t>(bytes, sizeof address)));
 }
 
 bool NetPort::accept(NetLink &link) {
-  const tutti_status s = net_.table->accept(link.listener, &link.ep);
+  const bool wants = link.device->info.flags & TUTTI_NET_ANSWERS;
+  if (wants && !link.answered.load(std::memory_order_acquire)) return false;
+  const tutti_status s = net_.table->accept(link.listener, wants ? link.answer.data() : nullptr,
+                                            wants ? static_cast<uint32_t>(link.answer.size()) : 0, &link.ep);
   if (s == TUTTI_AGAIN) return false;
   if (s < 0) {
-    fault(link.ring->peer, s, fmt::format("accepting rank {}", link.ring->peer));
+    fault(*link.device, link.ring->peer, s, fmt::format("accepting rank {}", link.ring->peer));
     return false;
   }
   net_.table->listener_destroy(std::exchange(link.listener, nullptr));
@@ -195,7 +209,7 @@ bool NetPort::became_ready(NetLink &link) {
   const tutti_status s = net_.table->ep_ready(link.ep);
   if (s == TUTTI_AGAIN) return false;
   if (s < 0) {
-    fault(link.ring->peer, s, fmt::format("connecting with rank {}", link.ring->peer));
+    fault(*link.device, link.ring->peer, s, fmt::format("connecting with rank {}", link.ring->peer));
     return false;
   }
   link.ready = true;
@@ -210,18 +224,25 @@ bool NetPort::became_ready(NetLink &link) {
 bool NetPort::connect(RingCold &ring) {
   NetLink &link = *ring.ring.net;
   if (broken_) return false;
-  if (!link.ep) {
-    const tutti_status s =
-        net_.table->connect(link.device->ctx, link.address.data(), static_cast<uint32_t>(link.address.size()), &link.ep);
-    if (s < 0) {
-      fault(ring.peer, s, fmt::format("connecting to rank {}", ring.peer));
-      return false;
-    }
-    open_++;
-    opening_.push_back(&link);
-  }
+  if (!link.ep && !open_connection(link)) return false;
   if (!link.ready) return false;
   ring.state.store(3, std::memory_order_relaxed);
+  return true;
+}
+
+bool NetPort::open_connection(NetLink &link) {
+  const int peer = link.ring->peer;
+  std::byte answer[TUTTI_NET_ADDR_BYTES];
+  uint32_t bytes = sizeof answer;
+  const tutti_status s = net_.table->connect(link.device->ctx, link.address.data(), static_cast<uint32_t>(link.address.size()),
+                                             answer, &bytes, &link.ep);
+  if (s < 0) {
+    fault(*link.device, peer, s, fmt::format("connecting to rank {}", peer));
+    return false;
+  }
+  open_++;
+  opening_.push_back(&link);
+  if (bytes) transport_.send_net_answer(*link.ring, std::span(answer, std::min<size_t>(bytes, sizeof answer)));
   return true;
 }
 
@@ -244,7 +265,7 @@ bool NetPort::progress() {
     tutti_net_completion done[kBatch];
     const int32_t n = net_.table->progress(device->ctx, done, kBatch);
     if (n < 0) {
-      fault(-1, n, fmt::format("driving device {}", device->info.name));
+      fault(*device, -1, n, fmt::format("driving device {}", device->info.name));
       return false;
     }
     for (int32_t i = 0; i < n; i++) complete(done[i]);
@@ -268,7 +289,7 @@ void NetPort::complete(const tutti_net_completion &c) {
   if (c.status == TUTTI_ERR_TRUNCATED)
     r.truncated = true;
   else if (c.status < 0 && c.status != TUTTI_ERR_CANCELLED)
-    fault(link.ring->peer, c.status,
+    fault(*link.device, link.ring->peer, c.status,
           fmt::format("{} rank {}", link.ring->sending ? "sending to" : "receiving from", link.ring->peer));
   if (link.ring->sending) r.busy = false;
 }
@@ -296,7 +317,7 @@ bool NetPort::stage(NetLink &link, NetRequest &r, uint64_t bytes) {
   region.device = -1;
   region.dmabuf_fd = -1;
   const tutti_status s = net_.table->mr_register(link.device->ctx, &region, &r.mr);
-  if (s < 0) fault(link.ring->peer, s, fmt::format("registering {} bytes", want));
+  if (s < 0) fault(*link.device, link.ring->peer, s, fmt::format("registering {} bytes", want));
   return s >= 0;
 }
 
@@ -346,7 +367,7 @@ bool NetPort::post_send(NetLink &link, NetRequest &r) {
   const tutti_status s = net_.table->send(link.ep, buf, n, reinterpret_cast<uint64_t>(&r));
   if (s == TUTTI_AGAIN) return false;
   if (s < 0) {
-    fault(link.ring->peer, s, fmt::format("sending to rank {}", link.ring->peer));
+    fault(*link.device, link.ring->peer, s, fmt::format("sending to rank {}", link.ring->peer));
     return false;
   }
   r.posted = true;
@@ -368,7 +389,7 @@ bool NetPort::post_recv(NetLink &link, uint64_t bytes, void *home) {
   const tutti_status s = net_.table->recv(link.ep, buf, n, nullptr, reinterpret_cast<uint64_t>(&r));
   if (s == TUTTI_AGAIN) return false;
   if (s < 0) {
-    fault(link.ring->peer, s, fmt::format("receiving from rank {}", link.ring->peer));
+    fault(*link.device, link.ring->peer, s, fmt::format("receiving from rank {}", link.ring->peer));
     return false;
   }
   r.posted = true;

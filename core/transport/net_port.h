@@ -7,6 +7,7 @@
 #pragma once
 #include "base/fd.h"
 #include "base/time.h"
+#include "transport/net_counters.h"
 #include "transport/transport.h"
 #include <array>
 #include <optional>
@@ -26,6 +27,7 @@ struct NetDevice {
   uint32_t number = 0; // of the plugin
   tutti_net_dev info{};
   tutti_net_ctx *ctx = nullptr;
+  std::vector<NetCounter> at_start; // its counters when it was opened
 };
 
 // One message in flight; the cookie is its address.
@@ -47,7 +49,9 @@ public:
   tutti_net_ep *ep = nullptr;
   tutti_net_listener *listener = nullptr;
   bool ready = false;
-  Bytes address;                    // of the peer's listener; set before RingCold::state becomes granted
+  Bytes address; // of the peer's listener; set before RingCold::state becomes granted
+  Bytes answer;  // of the peer's connect(); set before `answered`
+  std::atomic<bool> answered{false};
   std::vector<NetRequest> requests; // send: depth of them, message k in k % depth; receive: one
   uint64_t unposted = 0;            // send: sequence number of the first message that the device has not taken
 };
@@ -65,6 +69,7 @@ public:
   bool connect(RingCold &ring);    // a step; true when messages can be sent
   void ask_listen(RingCold &ring); // the peer wants this receive link [any]
   void set_address(RingCold &ring, std::span<const std::byte> address); // of the peer's listener [any, once]
+  void set_answer(RingCold &ring, std::span<const std::byte> answer);   // of the peer's connect() [the service thread]
   bool progress();                                                      // true when something moved
 
   uint32_t window(const Ring &ring) const; // messages of a send ring that may be under way at once
@@ -90,9 +95,10 @@ private:
   Status open_device(uint32_t number);
   Status watch_events();
   void *state() const { return net_.plugin ? net_.plugin->state : nullptr; }
-  void fault(int peer, tutti_status status, std::string_view doing);
+  void fault(const NetDevice &device, int peer, tutti_status status, std::string_view doing);
   void start_listen(RingCold &ring);
   bool accept(NetLink &link);
+  bool open_connection(NetLink &link);
   bool became_ready(NetLink &link);
   bool post_recv(NetLink &link, uint64_t bytes, void *home);
   bool post_send(NetLink &link, NetRequest &request);

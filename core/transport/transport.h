@@ -104,8 +104,10 @@ public:
   void report(const Error &error) { on_error_(error); }
   void stop(); // no message is handled any more; idempotent
 
-  // Used by NetPort: the address where this rank listens for (peer, conn, geometry).
+  // Used by NetPort: the address where this rank listens for (peer, conn, geometry), and what connect() to such an address
+  // said.
   void send_net_grant(RingCold &ring, std::span<const std::byte> address);
+  void send_net_answer(RingCold &ring, std::span<const std::byte> answer);
 
 private:
   struct Key { // in this order: the rings of one receive link stand side by side
@@ -129,6 +131,8 @@ private:
   std::vector<RingCold *> lending() const; // connected, so their memory stays
   void region_freed(uint64_t id) override;
   void on_message(Message message);
+  void on_answer(int from, uint16_t conn, const Geometry &geometry, std::span<const std::byte> answer);
+  void send_net(uint32_t type, const RingCold &ring, std::span<const std::byte> data);
   void on_request(int from, uint16_t conn, const Geometry &geometry);
   void on_grant(RingCold &ring, uint64_t id, const UniqueFd &fd, std::span<const std::byte> rest);
   Status grant(RingCold &ring, int to);

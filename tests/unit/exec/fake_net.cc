@@ -128,7 +128,7 @@ tutti_status device_info(void *, uint32_t, tutti_net_dev *out) noexcept {
   out->max_message_bytes = 1 << 20;
   out->max_inflight = kInFlight;
   out->max_batch = kBatch;
-  out->flags = TUTTI_NET_NEEDS_MR;
+  out->flags = TUTTI_NET_NEEDS_MR | TUTTI_NET_ANSWERS;
   out->speed_mbps = 1000;
   return TUTTI_OK;
 }
@@ -150,18 +150,25 @@ tutti_status listen_at(tutti_net_ctx *ctx, void *addr, uint32_t *bytes, tutti_ne
   *out = new tutti_net_listener{ctx, id, pipe};
   return TUTTI_OK;
 }
-tutti_status connect_to(tutti_net_ctx *ctx, const void *addr, uint32_t, tutti_net_ep **out) noexcept {
+tutti_status connect_to(tutti_net_ctx *ctx, const void *addr, uint32_t, void *answer, uint32_t *answer_bytes,
+                        tutti_net_ep **out) noexcept {
   uint64_t id;
   std::memcpy(&id, addr, sizeof id);
   std::lock_guard lock(pipes_mutex);
   const auto pipe = pipes.at(id);
   std::lock_guard inner(pipe->mutex);
   pipe->connected = true;
+  if (*answer_bytes < TUTTI_NET_ADDR_BYTES) violation("too little room for an answer");
+  const uint64_t said = ~id;
+  std::memcpy(answer, &said, *answer_bytes = sizeof said);
   ctx->eps.push_back(*out = new tutti_net_ep{ctx, true, pipe, {}});
   endpoints++;
   return TUTTI_OK;
 }
-tutti_status accept_from(tutti_net_listener *l, tutti_net_ep **out) noexcept {
+tutti_status accept_from(tutti_net_listener *l, const void *answer, uint32_t answer_bytes, tutti_net_ep **out) noexcept {
+  uint64_t said = 0;
+  if (answer_bytes == sizeof said) std::memcpy(&said, answer, sizeof said);
+  if (said != ~l->id) violation("accept() without what the peer's connect() answered");
   std::lock_guard lock(l->pipe->mutex);
   if (!l->pipe->connected) return TUTTI_AGAIN;
   l->ctx->eps.push_back(*out = new tutti_net_ep{l->ctx, false, l->pipe, {}});
@@ -243,6 +250,19 @@ tutti_net_v1 make_table() {
   return t;
 }
 
+std::atomic<uint64_t> lost{7};
+tutti_status read_counters(void *, uint32_t, tutti_net_counter *out, uint32_t *count) noexcept {
+  const tutti_net_counter all[] = {{"moved", nullptr, moved, 0}, {"lost", "somebody pulled the plug", lost, 0}};
+  for (uint32_t i = 0; i < 2 && i < *count; i++) out[i] = all[i];
+  *count = 2;
+  return TUTTI_OK;
+}
+const tutti_net_counters_v1 counters_table = {sizeof counters_table, 0, read_counters};
+const char *const ifaces[] = {TUTTI_NET, TUTTI_NET_COUNTERS, nullptr};
+const void *get_iface(void *, const char *id) noexcept {
+  return std::strcmp(id, TUTTI_NET_COUNTERS) == 0 ? &counters_table : nullptr;
+}
+
 } // namespace
 
 namespace tutti::test {
@@ -252,6 +272,8 @@ Iface<tutti_net_v1> fake_net() {
     tutti_plugin_desc d{};
     d.struct_size = sizeof d;
     d.name = "fake-net";
+    d.ifaces = ifaces;
+    d.get_iface = get_iface;
     return d;
   }();
   static const tutti_net_v1 table = make_table();
@@ -261,6 +283,9 @@ Iface<tutti_net_v1> fake_net() {
 }
 void fake_net_latency(std::chrono::milliseconds latency) {
   latency_ms = latency.count();
+}
+void fake_net_lose(uint64_t messages) {
+  lost += messages;
 }
 uint64_t fake_net_messages() {
   return moved;
