@@ -33,7 +33,7 @@ make_image() { # package
   local version=${1#linux-image-} root=root
   cd "$work"
   timeout 300 apt-get -q download "$1" >download.log 2>&1 || { cat download.log >&2; return 1; }
-  mkdir -p all image $root/{bin,sbin,proc,sys,dev,host,own,root}
+  mkdir -p all image $root/{bin,sbin,proc,sys,dev,host,own,new}
   dpkg-deb --fsys-tarfile "$1"_*.deb |
     tar x -C all --wildcards "./boot/vmlinuz-$version" "./lib/modules/$version/modules.*" "./lib/modules/$version/kernel/*"
   mv "all/boot/vmlinuz-$version" image/vmlinuz
@@ -66,4 +66,7 @@ if [ -z "$package" ] || [ ! -d "$cache/${package#linux-image-}-$recipe" ]; then
     [ -n "$package" ] || skip "no kernel: apt has no package linux-image-amd64 to download here"
   fi
 fi
-echo "$cache/${package#linux-image-}-$recipe"
+image=$cache/${package#linux-image-}-$recipe
+touch "$image"
+find "$cache" -mindepth 1 -maxdepth 1 -type d -mtime +60 -exec rm -rf {} + # of recipes and kernels that nobody uses any more
+echo "$image"

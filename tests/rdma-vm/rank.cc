@@ -1,10 +1,12 @@
 // One rank of the runs in the guest: joins from the environment, does operations, and reports in one line what became of them,
 // for the scripts and the table of faults. Exit: 0 right, 3 the library reported an error, 4 wrong data, 5 wrong use.
+#define DOCTEST_CONFIG_IMPLEMENT // tests/support needs it; this program has a main() of its own
 #include "operations.h"
 #include "tools/data.h"
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstring>
+#include <doctest/doctest.h>
 #include <thread>
 #include <unistd.h>
 
@@ -136,6 +138,7 @@ int main(int argc, char **argv) {
   Options options;
   int64_t limit = 60;
   CLI::App app("one rank of the runs in the guest");
+  app.fallthrough(); // options may follow the subcommand
   app.add_option("--bytes", options.bytes, "of the message, or of the largest one");
   app.add_option("--count", options.count, "operations of a loop");
   app.add_option("--pause-ms", options.pause_ms, "between the operations of a loop");
@@ -145,7 +148,6 @@ int main(int argc, char **argv) {
   auto *all = app.add_subcommand("all", "every collective in every size");
   app.add_subcommand("loop", "one all-reduce many times");
   app.require_subcommand(1);
-  app.fallthrough();
   CLI11_PARSE(app, argc, argv);
   const support::Watchdog dog("rdma_rank", std::chrono::seconds(limit));
   Job job(options);

@@ -36,7 +36,12 @@ shift
 : "${keep:=$build/rdma-vm/$(basename "$script" .sh)}"
 
 # A guest ends with the one who started it, and leaves with it: no process and no file.
-work=$(mktemp -d "${TMPDIR:-/tmp}/tutti-rdma-vm-XXXXXX")
+# What one that was killed had to leave is removed by the next.
+for old in "${TMPDIR:-/tmp}"/tutti-rdma-vm-*; do
+  pid=${old##*/tutti-rdma-vm-}
+  [ ! -O "$old" ] || kill -0 "${pid%%-*}" 2>/dev/null || rm -rf "$old"
+done
+work=$(mktemp -d "${TMPDIR:-/tmp}/tutti-rdma-vm-$$-XXXXXX")
 qemus=() tails=()
 finish() {
   local pid

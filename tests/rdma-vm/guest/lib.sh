@@ -2,53 +2,68 @@
 # results. VM_OUT is the folder that the host sees; VM_BUILD the build; VM_INDEX this guest, of two.
 set -u
 failures=0
+VM_PLUGIN=$VM_BUILD/lib/tutti/plugins/libtutti-net-ib.so
+VM_RANK=$VM_BUILD/tests/rdma_rank
 
 # ---- wires and devices. Wire w joins the interfaces va$w and vb$w, with the devices rxa$w and rxb$w on them; w is "" for the first
-# wire, then 1, 2 ... Both ends are in one network namespace (devices of two do not reach each other in Linux 6.1), so rules route by
-# the interface that a device sends through, and neighbours are known beforehand.
+# wire, then 1, 2 ... Each has an IPv4 and an IPv6 address. Both ends are in one network namespace (devices of two do not reach each
+# other in Linux 6.1), so rules route by the interface that a device sends through, and neighbours are known beforehand.
 ends=(a b)
-address() { echo "10.8.${2:-0}.$([ "$1" = a ] && echo 1 || echo 2)"; } # end, wire
+number() { [ "$1" = a ] && echo 1 || echo 2; }
+address() { echo "10.8.${2:-0}.$(number "$1")"; } # end, wire
+address6() { echo "fd00:8:${2:-0}::$(number "$1")"; }
+table() { echo $((100 + 10 * ${2:-0} + $(number "$1"))); }
 other() { [ "$1" = a ] && echo b || echo a; }
 
 # Also what a link loses when it goes down.
 route_wire() { # wire
-  local w=$1 e table
+  local w=$1 e at
   for e in a b; do ip link set "v$e$w" up; done
   for e in a b; do
-    table=$((100 + 10 * ${w:-0} + $([ $e = a ] && echo 1 || echo 2)))
-    ip neigh replace "$(address "$(other $e)" "$w")" dev "v$e$w" lladdr "$(cat "/sys/class/net/v$(other $e)$w/address")" nud permanent
-    ip route replace "$(address "$(other $e)" "$w")/32" dev "v$e$w" src "$(address $e "$w")" table $table
+    at=$(cat "/sys/class/net/v$(other $e)$w/address")
+    ip neigh replace "$(address "$(other $e)" "$w")" dev "v$e$w" lladdr "$at" nud permanent
+    ip neigh replace "$(address6 "$(other $e)" "$w")" dev "v$e$w" lladdr "$at" nud permanent
+    ip route replace "$(address "$(other $e)" "$w")/32" dev "v$e$w" src "$(address $e "$w")" table "$(table $e "$w")"
+    ip -6 route replace "$(address6 "$(other $e)" "$w")/128" dev "v$e$w" table "$(table $e "$w")"
   done
 }
 
 make_wire() { # wire, mtu
-  local w=$1 mtu=${2:-4500} e at
+  local w=$1 e at family
   ip link add "va$w" type veth peer name "vb$w"
   for e in a b; do
     at=v$e$w
-    ip link set "$at" mtu "$mtu"
+    ip link set "$at" mtu "$2"
     ip addr add "$(address $e "$w")/32" dev "$at"
+    ip addr add "$(address6 $e "$w")/128" dev "$at" nodad
     echo 0 >"/proc/sys/net/ipv4/conf/$at/rp_filter"
     echo 1 >"/proc/sys/net/ipv4/conf/$at/accept_local"
+    echo 1 >"/proc/sys/net/ipv6/conf/$at/keep_addr_on_down"
   done
   route_wire "$w"
   for e in a b; do
-    ip rule add pref 10 iif "v$e$w" lookup local
-    ip rule add pref 20 oif "v$e$w" lookup $((100 + 10 * ${w:-0} + $([ $e = a ] && echo 1 || echo 2)))
+    for family in -4 -6; do
+      ip $family rule add pref 10 iif "v$e$w" lookup local
+      ip $family rule add pref 20 oif "v$e$w" lookup "$(table $e "$w")"
+    done
     rdma link add "rx$e$w" type rxe netdev "v$e$w"
   done
 }
 
 make_wires() { # how many, mtu
-  local i
+  local i family
   echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
-  ip rule add pref 200 lookup local
-  ip rule del pref 0
+  for family in -4 -6; do
+    ip $family rule add pref 200 lookup local
+    ip $family rule del pref 0
+  done
   make_wire "" "${2:-4500}"
   for ((i = 1; i < $1; i++)); do make_wire $i "${2:-4500}"; done
   await 50 active "rxa" && await 50 active "rxb"
 }
 
+# The entry of device $1's GID table that starts so: "fd00:", "0000:" (IPv4).
+gid_index() { grep -l "^$2" "/sys/class/infiniband/$1/ports/1/gids/"* 2>/dev/null | head -n 1 | xargs -r basename; }
 active() { grep -q ACTIVE "/sys/class/infiniband/$1/ports/1/state"; }
 
 # Tries a command every 0.1 s, so many times.
@@ -74,6 +89,14 @@ gid_back() { ip addr add "$(address "${1:0:1}" "${1:1}")/32" dev "v$1"; route_wi
 sent() { echo "$(cat "/sys/class/net/v$1/statistics/tx_packets") $(cat "/sys/class/net/v$1/statistics/tx_bytes")"; }
 # A counter of device rx$1, by the driver.
 hw_counter() { cat "/sys/class/infiniband/rx$1/ports/1/hw_counters/$2"; }
+
+# Between sent_before and wire_carried the interface has sent at least so many bytes.
+sent_before() { read -r _ bytes_before < <(sent "$1"); }
+wire_carried() { # end, bytes
+  local bytes_now
+  read -r _ bytes_now < <(sent "$1")
+  check "v$1 sent $((bytes_now - bytes_before)) bytes, at least $2" [ $((bytes_now - bytes_before)) -ge "$2" ]
+}
 
 # ---- ranks
 declare -a rank_pids=()
@@ -109,7 +132,7 @@ wait_ranks() { # seconds
     rank_status+=($?)
   done
   for r in "${!rank_status[@]}"; do [ "${rank_status[r]}" = 0 ] || return 1; done
-}
+} 2>/dev/null # bash tells of jobs that were killed
 
 # A line of a rank's output has appeared.
 said() { grep -q -- "$3" "$VM_OUT/$1.$2"; } # case, rank, text
