@@ -61,6 +61,7 @@ bool refresh_port(const Settings &settings, Verbs &verbs, ibv_context *context, 
 
 uint32_t mtu_bytes(ibv_mtu mtu);
 std::string gid_text(const ibv_gid &gid);
+bool is_ipv4(const ibv_gid &gid); // an IPv4 address, mapped into IPv6
 bool same_gid(const ibv_gid &a, const ibv_gid &b);
 
 } // namespace tutti::net_ib
