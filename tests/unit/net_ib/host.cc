@@ -32,8 +32,7 @@ struct TestServices {
   static const char *origin(const tutti_host *h, const char *key) noexcept {
     return self(h).options_.count(key) ? "test.toml:7" : "default";
   }
-  static tutti_status watch(const tutti_host *h, int32_t fd, uint32_t, void (*fn)(void *, uint32_t),
-                            void *arg) noexcept {
+  static tutti_status watch(const tutti_host *h, int32_t fd, uint32_t, void (*fn)(void *, uint32_t), void *arg) noexcept {
     return self(h).watches_.emplace(fd, TestHost::Watch{fn, arg}).second ? TUTTI_OK : TUTTI_ERR_INVALID;
   }
   static void unwatch(const tutti_host *h, int32_t fd) noexcept { self(h).watches_.erase(fd); }
