@@ -20,7 +20,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 std::atomic<int64_t> latency_ms{0};
-std::atomic<uint64_t> moved{0}, violations{0}, endpoints{0};
+std::atomic<uint64_t> moved{0}, violations{0}, endpoints{0}, registered{0}, inside{0}, waiting{0};
+std::atomic<const uint8_t *> watched{nullptr};
+std::atomic<uint64_t> watched_bytes{0}, pinnable{~0ull};
 
 void violation(const char *what) {
   if (violations++ < 5) std::fprintf(stderr, "fake net: %s\n", what);
@@ -33,9 +35,9 @@ struct Call {
 
 // From one connecting to one accepting side.
 struct Pipe {
-  std::mutex mutex; // guards the members below
-  bool connected = false, ended = false;
-  uint64_t credits = 0; // buffers posted and not filled
+  std::mutex mutex;                                        // guards the members below
+  bool connected = false, ended = false, finished = false; // ended by the receiver, finished by the sender
+  uint64_t credits = 0;                                    // buffers posted and not filled
   struct Message {
     std::vector<uint8_t> bytes;
     Clock::time_point due;
@@ -69,6 +71,11 @@ namespace {
 
 constexpr uint32_t kInFlight = 8, kBatch = 2;
 
+bool within(const void *p, uint64_t n, const uint8_t *begin, uint64_t bytes) {
+  const auto *at = static_cast<const uint8_t *>(p);
+  return begin && at >= begin && at + n <= begin + bytes;
+}
+
 void check_registered(const tutti_net_ep &ep, const tutti_net_buf &b) {
   const auto &mrs = ep.ctx->mrs;
   const auto *at = static_cast<const uint8_t *>(b.addr);
@@ -83,6 +90,8 @@ tutti_status post(tutti_net_ep &ep, const tutti_net_buf *bufs, uint32_t n, uint6
   for (uint32_t i = 0; i < n; i++) check_registered(ep, bufs[i]);
   if (ep.calls.size() == kInFlight) return TUTTI_AGAIN;
   ep.calls.push_back({{bufs, bufs + n}, cookie});
+  for (uint32_t i = 0; i < n; i++) inside += within(bufs[i].addr, bufs[i].bytes, watched, watched_bytes);
+  if (!ep.sending) waiting++;
   return TUTTI_OK;
 }
 
@@ -103,8 +112,12 @@ bool move_one(tutti_net_ep &ep) {
       done.bytes += b.bytes;
     }
   } else {
-    if (ep.pipe->messages.size() < c.bufs.size() || ep.pipe->messages[c.bufs.size() - 1].due > Clock::now()) return false;
+    const bool gone = ep.pipe->finished && ep.pipe->messages.size() < c.bufs.size();
+    if (gone) done.status = TUTTI_ERR_REMOTE;
+    if (!gone && (ep.pipe->messages.size() < c.bufs.size() || ep.pipe->messages[c.bufs.size() - 1].due > Clock::now()))
+      return false;
     for (const tutti_net_buf &b : c.bufs) {
+      if (gone) break;
       const auto m = std::move(ep.pipe->messages.front().bytes);
       ep.pipe->messages.pop_front();
       if (m.size() > b.bytes) done.status = TUTTI_ERR_TRUNCATED;
@@ -115,6 +128,7 @@ bool move_one(tutti_net_ep &ep) {
   }
   ep.ctx->done.push_back(done);
   ep.calls.pop_front();
+  if (!ep.sending) waiting--;
   return true;
 }
 
@@ -128,7 +142,7 @@ tutti_status device_info(void *, uint32_t, tutti_net_dev *out) noexcept {
   out->max_message_bytes = 1 << 20;
   out->max_inflight = kInFlight;
   out->max_batch = kBatch;
-  out->flags = TUTTI_NET_NEEDS_MR;
+  out->flags = TUTTI_NET_NEEDS_MR | TUTTI_NET_ANSWERS;
   out->speed_mbps = 1000;
   return TUTTI_OK;
 }
@@ -150,18 +164,25 @@ tutti_status listen_at(tutti_net_ctx *ctx, void *addr, uint32_t *bytes, tutti_ne
   *out = new tutti_net_listener{ctx, id, pipe};
   return TUTTI_OK;
 }
-tutti_status connect_to(tutti_net_ctx *ctx, const void *addr, uint32_t, tutti_net_ep **out) noexcept {
+tutti_status connect_to(tutti_net_ctx *ctx, const void *addr, uint32_t, void *answer, uint32_t *answer_bytes,
+                        tutti_net_ep **out) noexcept {
   uint64_t id;
   std::memcpy(&id, addr, sizeof id);
   std::lock_guard lock(pipes_mutex);
   const auto pipe = pipes.at(id);
   std::lock_guard inner(pipe->mutex);
   pipe->connected = true;
+  if (*answer_bytes < TUTTI_NET_ADDR_BYTES) violation("too little room for an answer");
+  const uint64_t said = ~id;
+  std::memcpy(answer, &said, *answer_bytes = sizeof said);
   ctx->eps.push_back(*out = new tutti_net_ep{ctx, true, pipe, {}});
   endpoints++;
   return TUTTI_OK;
 }
-tutti_status accept_from(tutti_net_listener *l, tutti_net_ep **out) noexcept {
+tutti_status accept_from(tutti_net_listener *l, const void *answer, uint32_t answer_bytes, tutti_net_ep **out) noexcept {
+  uint64_t said = 0;
+  if (answer_bytes == sizeof said) std::memcpy(&said, answer, sizeof said);
+  if (said != ~l->id) violation("accept() without what the peer's connect() answered");
   std::lock_guard lock(l->pipe->mutex);
   if (!l->pipe->connected) return TUTTI_AGAIN;
   l->ctx->eps.push_back(*out = new tutti_net_ep{l->ctx, false, l->pipe, {}});
@@ -177,10 +198,12 @@ tutti_status ep_describe(tutti_net_ep *, char *text, uint32_t cap) noexcept {
 }
 void ep_destroy(tutti_net_ep *ep) noexcept {
   for (const Call &c : ep->calls) ep->ctx->done.push_back({c.cookie, 0, TUTTI_ERR_CANCELLED, 0});
+  if (!ep->sending) waiting -= ep->calls.size();
   std::erase(ep->ctx->eps, ep);
   {
     std::lock_guard lock(ep->pipe->mutex);
     ep->pipe->ended |= !ep->sending;
+    ep->pipe->finished |= ep->sending;
   }
   endpoints--;
   delete ep;
@@ -193,11 +216,18 @@ void listener_destroy(tutti_net_listener *l) noexcept {
   delete l;
 }
 tutti_status mr_register(tutti_net_ctx *ctx, const tutti_region *r, tutti_net_mr **out) noexcept {
+  if (r->bytes > pinnable) return TUTTI_ERR_NO_MEMORY;
+  registered++;
   ctx->mrs.push_back(*out = new tutti_net_mr{ctx, static_cast<uint8_t *>(r->addr), r->bytes});
   return TUTTI_OK;
 }
 void mr_release(tutti_net_mr *mr) noexcept {
-  std::erase(mr->ctx->mrs, mr);
+  for (const tutti_net_ep *ep : mr->ctx->eps)
+    for (const Call &c : ep->calls)
+      for (const tutti_net_buf &b : c.bufs)
+        if (b.mr == mr) violation("a registration released while a post names it");
+  if (std::erase(mr->ctx->mrs, mr) != 1) violation("a registration released twice");
+  registered--;
   delete mr;
 }
 tutti_status send_on(tutti_net_ep *ep, const tutti_net_buf *bufs, uint32_t n, uint64_t cookie) noexcept {
@@ -243,6 +273,19 @@ tutti_net_v1 make_table() {
   return t;
 }
 
+std::atomic<uint64_t> lost{7};
+tutti_status read_counters(void *, uint32_t, tutti_net_counter *out, uint32_t *count) noexcept {
+  const tutti_net_counter all[] = {{"moved", nullptr, moved, 0}, {"lost", "somebody pulled the plug", lost, 0}};
+  for (uint32_t i = 0; i < 2 && i < *count; i++) out[i] = all[i];
+  *count = 2;
+  return TUTTI_OK;
+}
+const tutti_net_counters_v1 counters_table = {sizeof counters_table, 0, read_counters};
+const char *const ifaces[] = {TUTTI_NET, TUTTI_NET_COUNTERS, nullptr};
+const void *get_iface(void *, const char *id) noexcept {
+  return std::strcmp(id, TUTTI_NET_COUNTERS) == 0 ? &counters_table : nullptr;
+}
+
 } // namespace
 
 namespace tutti::test {
@@ -252,6 +295,8 @@ Iface<tutti_net_v1> fake_net() {
     tutti_plugin_desc d{};
     d.struct_size = sizeof d;
     d.name = "fake-net";
+    d.ifaces = ifaces;
+    d.get_iface = get_iface;
     return d;
   }();
   static const tutti_net_v1 table = make_table();
@@ -261,6 +306,26 @@ Iface<tutti_net_v1> fake_net() {
 }
 void fake_net_latency(std::chrono::milliseconds latency) {
   latency_ms = latency.count();
+}
+void fake_net_lose(uint64_t messages) {
+  lost += messages;
+}
+void fake_net_watch(const void *at, uint64_t bytes) {
+  watched = static_cast<const uint8_t *>(at);
+  watched_bytes = bytes;
+  inside = 0;
+}
+uint64_t fake_net_inside() {
+  return inside;
+}
+uint64_t fake_net_registered() {
+  return registered;
+}
+uint64_t fake_net_waiting() {
+  return waiting;
+}
+void fake_net_pinnable(uint64_t bytes) {
+  pinnable = bytes;
 }
 uint64_t fake_net_messages() {
   return moved;
