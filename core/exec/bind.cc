@@ -187,9 +187,24 @@ private:
     for (const tutti_step &s : from.steps) total += unrolled(s) ? s.repeat : 1;
     lane.cold.reserve(total); // steps keep pointers
     for (uint32_t i = 0; i < from.steps.size(); i++) bind_step(index, i);
+    look_ahead(&lane);
     lane.steps = lane.plain.data();
     lane.step_count = static_cast<uint32_t>(lane.plain.size());
     return {};
+  }
+
+  // The lane starts again with the next slice, and often with the next operation.
+  static void look_ahead(Lane *lane) {
+    const auto shares_link = [](const BoundStep &a, const BoundStep &b) {
+      return b.recv_count && a.recv < b.recv + b.recv_count && b.recv < a.recv + a.recv_count;
+    };
+    const size_t n = lane->plain.size();
+    for (size_t i = 0; i < n; i++)
+      for (size_t k = 1; lane->plain[i].recv_count && k <= n; k++) {
+        if (!shares_link(lane->plain[i], lane->plain[(i + k) % n])) continue;
+        lane->cold[i].next_home = lane->cold[(i + k) % n].recv_home;
+        break;
+      }
   }
 
   // Iterations that one bound step cannot express become steps of their own.
@@ -235,6 +250,8 @@ private:
     if (!(s.ops & TUTTI_STEP_RECV)) cold.step.recv_count = 0;
     if (!(s.ops & TUTTI_STEP_SEND)) cold.step.send_count = 0;
     cold.life = life;
+    cold.recv_home = (life & kRecvHome) && cold.step.recv_count == 1 && !(s.ops & TUTTI_STEP_SRC) &&
+                     (s.ops & TUTTI_STEP_STORE) && s.dst.count == 1 && s.dst.buf != TUTTI_BUF_SCRATCH;
     cold.copy_out = descriptors() && (s.ops & TUTTI_STEP_SEND) ? copy_ : copy_out_; // what is lent is read by others
     cold.encode = encode_;
     cold.decode = decode_;

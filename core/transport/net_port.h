@@ -1,60 +1,14 @@
 // tutti/core/transport/net_port.h: slots as messages of a net plugin. A context per engine and device in use; all calls are
 // made by the engine's owner, but for those marked [any].
-//
-// A message is a 16-byte header (word, length) and the payload: together in one staged buffer up to kStagedBytes, as two
-// buffers of one call above, then straight from and to user memory where the plan's liveness allows it. The payload is plain
-// bytes whatever the protocol: a net slot is looked at only after its completion.
 #pragma once
 #include "base/fd.h"
 #include "base/time.h"
-#include "transport/net_counters.h"
+#include "transport/net_link.h"
 #include "transport/transport.h"
 #include <array>
 #include <optional>
 
 namespace tutti {
-
-constexpr uint64_t kStagedBytes = 4096;
-
-struct NetHeader {
-  uint64_t word, bytes;
-};
-
-class NetLink;
-
-// A device opened for the engine.
-struct NetDevice {
-  uint32_t number = 0; // of the plugin
-  tutti_net_dev info{};
-  tutti_net_ctx *ctx = nullptr;
-  std::vector<NetCounter> at_start; // its counters when it was opened
-};
-
-// One message in flight; the cookie is its address.
-struct NetRequest {
-  NetLink *link = nullptr;
-  NetHeader header{};
-  std::vector<uint8_t> staged; // header room and payload
-  tutti_net_mr *mr = nullptr;  // of `staged`
-  const uint8_t *payload = nullptr;
-  uint64_t bytes = 0;
-  bool busy = false, posted = false, home = false, complete = false, truncated = false;
-};
-
-// A net link's own state, behind Ring::net.
-class NetLink {
-public:
-  RingCold *ring = nullptr;
-  NetDevice *device = nullptr;
-  tutti_net_ep *ep = nullptr;
-  tutti_net_listener *listener = nullptr;
-  bool ready = false;
-  Bytes address; // of the peer's listener; set before RingCold::state becomes granted
-  Bytes answer;  // of the peer's connect(); set before `answered`
-  std::atomic<bool> answered{false};
-  std::vector<NetRequest> requests; // send: depth of them, message k in k % depth; receive: one
-  uint64_t unposted = 0;            // send: sequence number of the first message that the device has not taken
-};
 
 class NetPort {
 public:
@@ -79,9 +33,15 @@ public:
   // Receives the next message, of `bytes`: into `home` if set, else staged. 1 it is at *payload, 0 not yet, -1 it is not what
   // was expected: *got is its signature.
   int receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home, const uint8_t **payload, uint32_t *got);
-  void consume(Ring &ring);
+  // next_home: the next message of this link may be received into user memory.
+  void consume(Ring &ring, bool next_home);
   bool arrived(const Ring &ring) const;
   uint64_t sends_pending() const { return sends_pending_; } // messages that the device has not finished
+
+  // Users' memory: may be registered; may no longer, or goes. False: posts still use it, try again after progress().
+  void allow(uint64_t number, const void *at, uint64_t bytes);
+  bool disallow(uint64_t number);
+  bool drop(const void *at, uint64_t bytes);
 
   std::string describe(int peer) const; // [any]
   // [any] Contexts, listeners and endpoints, one each: a plugin does not tell how many it needs for them.
@@ -100,10 +60,23 @@ private:
   bool accept(NetLink &link);
   bool open_connection(NetLink &link);
   bool became_ready(NetLink &link);
-  bool post_recv(NetLink &link, uint64_t bytes, void *home);
-  bool post_send(NetLink &link, NetRequest &request);
-  void complete(const tutti_net_completion &c);
-  bool stage(NetLink &link, NetRequest &request, uint64_t bytes);
+  void complete(const tutti_net_completion &done);
+  Error error_of(const NetDevice &device, int peer, tutti_status status, std::string_view doing) const;
+  void raise(Error error, tutti_status status);
+
+  // net_data.cc
+  std::unique_ptr<MrCache> make_cache(const NetDevice &device);
+  static void size_calls(NetLink &link);
+  bool make_stage(NetLink &link, NetStage &stage, bool must);
+  static bool use_home(NetLink &link, NetCall &c, void *home, uint64_t bytes);
+  static void reset(NetCall &c, NetCall::Kind kind);
+  bool post_send(NetLink &link, NetCall &c);
+  bool post_recv(NetLink &link, NetCall &c, tutti_net_buf *buf, uint32_t n);
+  bool post_single(NetLink &link, NetStage &stage, bool must);
+  bool post_pair(NetLink &link, uint64_t bytes, void *home);
+  bool post_payload(NetLink &link, uint64_t bytes, void *home);
+  void post_ahead(NetLink &link);
+  int came(NetLink &link, const NetCall &c);
 
   Transport &transport_;
   Iface<tutti_net_v1> net_;

@@ -35,6 +35,7 @@ struct LocalInfo {
   uint64_t probe_address, probe_word; // what a peer that can read this process's memory finds there
 };
 const uint64_t kTag = make_tag(MsgKind::link, 0);
+constexpr auto kEndTime = std::chrono::seconds(5); // for posts that use memory which ends
 
 uint64_t *credit_line(uint8_t *memory, uint32_t reader) {
   return reinterpret_cast<uint64_t *>(memory + kCreditOffset + uint64_t(reader) * kCreditStride);
@@ -241,7 +242,37 @@ Status Transport::offer_region(uint64_t id) {
   return {};
 }
 
-void Transport::region_freed(uint64_t id) {
+void Transport::keep(uint64_t number, const void *at, uint64_t bytes) {
+  if (net_ && alone_) (void)alone_([&] { net_->allow(number, at, bytes); });
+}
+
+void Transport::forget(uint64_t number) {
+  end_registrations([&] { return net_->disallow(number); }, "a buffer is deregistered");
+}
+
+// Posts that still use the memory end first. None is left where its operations have completed, as the caller promised.
+void Transport::end_registrations(const std::function<bool()> &end, std::string_view what) {
+  if (!net_ || !alone_) return;
+  const Deadline patience = Deadline::in(kEndTime);
+  bool gone = false;
+  while (!gone) {
+    const bool alive = alone_([&] {
+      gone = end();
+      if (!gone) (void)net_->progress();
+    });
+    if (!alive) return; // and all registrations with the links
+    if (gone) return;
+    if (patience.expired())
+      return log::error(log::Subsys::net,
+                        "{} while the network still uses it, for {} s now: operations on it had not completed", what,
+                        std::chrono::duration_cast<std::chrono::seconds>(kEndTime).count());
+    std::this_thread::yield();
+  }
+}
+
+void Transport::region_freed(const Region &region) {
+  const uint64_t id = region.id;
+  end_registrations([&] { return net_->drop(region.at, region.bytes); }, "memory of tuttiMemAlloc is freed");
   std::vector<int> peers;
   {
     std::lock_guard lock(mutex_);

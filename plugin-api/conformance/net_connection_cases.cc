@@ -197,6 +197,58 @@ void garbage_address(const Plugin &plugin, const void *table) {
   }
 }
 
+// The peer is known by its answer: with another one nobody is there.
+void wrong_answer(const Plugin &plugin, const void *table) {
+  NetBench bench(plugin, table);
+  if (!bench.answers()) skip("the device needs no answer");
+  for (uint64_t seed = 1; seed <= 4; seed++) {
+    Listening l(bench);
+    l.connect();
+    Random(seed).fill(l.answer.bytes, l.answer.size = seed < 4 ? l.answer.size : 1);
+    tutti_net_ep *rx = nullptr;
+    const tutti_status s = bench.accept(l.listener, l.answer, &rx);
+    require(s <= 1, "accept with garbage for an answer returned {}", status_name(s));
+    if (s != TUTTI_OK) continue;
+    bench.keep(rx);
+    bench.idle(std::chrono::milliseconds(20));
+    unsigned char in[8];
+    (void)bench.net().ep_ready(rx); // a device may learn of it only from what never comes
+    tutti_net_buf buf = bench.b().buf(in, sizeof(in));
+    const tutti_status posted = bench.net().recv(rx, &buf, 1, nullptr, seed);
+    bench.idle(std::chrono::milliseconds(20));
+    require(posted != TUTTI_OK || bench.b().done(seed).times == 0 || bench.b().done(seed).last.status < 0,
+            "something was received from a peer that did not answer so");
+    bench.destroy(rx);
+  }
+  bench.transfer(bench.pair(), 100, 100, 1);
+}
+
+// What the core carries is answered at once, and does not depend on who asks first.
+void answers_kept(const Plugin &plugin, const void *table) {
+  NetBench bench(plugin, table);
+  std::vector<std::unique_ptr<Listening>> list;
+  std::vector<Pair> pairs(4);
+  for (Pair &p : pairs) {
+    list.push_back(std::make_unique<Listening>(bench));
+    p.tx = list.back()->connect();
+  }
+  for (size_t i = pairs.size(); i-- > 0;)
+    bench.until(
+        [&] {
+          bench.net().ep_ready(pairs[i].tx);
+          return (pairs[i].rx = list[i]->try_accept()) != nullptr;
+        },
+        "accept");
+  for (size_t i = 0; i < pairs.size(); i++)
+    bench.until([&] { return bench.net().ep_ready(pairs[i].tx) == TUTTI_OK && bench.net().ep_ready(pairs[i].rx) == TUTTI_OK; },
+                "endpoints to become ready");
+  std::vector<uint64_t> in(4, 0), out = {5, 6, 7, 8};
+  for (size_t i = 0; i < 4; i++) bench.recv(pairs[i].rx, {bench.b().buf(&in[i], 8)}, i);
+  for (size_t i = 0; i < 4; i++) bench.send(pairs[i].tx, {bench.a().buf(&out[i], 8)}, i);
+  for (size_t i = 0; i < 4; i++) bench.expect(bench.b(), i, TUTTI_OK, 8);
+  require(in == out, "listeners that were connected in one order and accepted in another have mixed up their peers");
+}
+
 void no_leak(const Plugin &plugin, const void *table) {
   NetBench bench(plugin, table);
   const auto rounds = [&](int n) {
@@ -232,6 +284,8 @@ std::vector<Case> net_connection_cases() {
       {"N-20", "an accepted endpoint can be destroyed before it is ready", half_accepted},
       {"N-21", "a listener may go while somebody connects", listener_gone},
       {"N-22", "garbage as an address gives an error or an endpoint that never becomes ready", garbage_address},
+      {"N-52", "listeners accept in another order than they were connected in", answers_kept},
+      {"N-53", "accept with another answer than the peer's gives an error, or an endpoint that receives nothing", wrong_answer},
       {"N-23", "connections come and go without leaving descriptors", no_leak},
   };
 }

@@ -15,6 +15,7 @@ struct Port {
   bool ethernet = false; // RoCE; else InfiniBand, with a LID
   uint16_t lid = 0;
   ibv_mtu mtu = IBV_MTU_1024; // to use: the active one, or less where the settings say so
+  uint32_t max_message = 0;   // bytes of one request
   uint32_t speed_mbps = 0;    // 0 = unknown
   int gid_index = -1;         // -1: none needed (InfiniBand within one subnet)
   int roce_version = 0;       // of the GID
@@ -61,6 +62,7 @@ bool refresh_port(const Settings &settings, Verbs &verbs, ibv_context *context, 
 
 uint32_t mtu_bytes(ibv_mtu mtu);
 std::string gid_text(const ibv_gid &gid);
+bool is_ipv4(const ibv_gid &gid); // an IPv4 address, mapped into IPv6
 bool same_gid(const ibv_gid &a, const ibv_gid &b);
 
 } // namespace tutti::net_ib

@@ -1,5 +1,6 @@
 // tutti/plugins/net-ib/settings.cc
 #include "settings.h"
+#include "selection.h"
 #include "tutti/plugin/cxx/netif.hpp"
 
 namespace tutti::net_ib {
@@ -24,7 +25,7 @@ const std::array<tutti_option, 30> option_table = {{
     {"failover", "true", "other selected ports of the same kind take over when those of a device are down",
      "NCCL_IB_RESILIENCY_PORT_FAILOVER", nullptr, 0, 0, TUTTI_OPT_BOOL, 0},
     {"gid_index", "-1", "entry of the port's GID table; -1: chosen by the three options that follow",
-     "TUTTI_IB_GID_INDEX,NCCL_IB_GID_INDEX", nullptr, -1, 65535, TUTTI_OPT_INT, 0},
+     "TUTTI_IB_GID_INDEX,NCCL_IB_GID_INDEX", nullptr, -1, 255, TUTTI_OPT_INT, 0},
     {"roce_version", "auto", "version of RoCE; auto: 2, or 1 where a port has no other", "NCCL_IB_ROCE_VERSION_NUM", "auto|1|2",
      0, 0, TUTTI_OPT_STRING, 0},
     {"family", "auto", "address family of the GID on Ethernet; auto: IPv4, or IPv6 where a port has no other",
@@ -92,6 +93,20 @@ Rails rails_of(const std::string &name) {
   return name == "name" ? Rails::name : name == "guid" ? Rails::guid : name == "none" ? Rails::none : Rails::pci;
 }
 
+void read_ports(const Host &host, Settings &s) {
+  if (host.get_bool("disable")) s.disabled_by = host.origin("disable");
+  s.hca = host.get_string("hca");
+  s.hca_origin = host.origin("hca");
+  if (const std::string error = parse_selection(s.hca).error; !error.empty())
+    fail(TUTTI_ERR_INVALID, "hca \"", s.hca, "\" (", s.hca_origin, "): ", error);
+  s.merge = host.get_bool("merge");
+  s.merge_ports = host.get_string("merge_ports");
+  if (const std::string error = parse_merge_groups(s.merge_ports).error; !error.empty())
+    fail(TUTTI_ERR_INVALID, "merge_ports \"", s.merge_ports, "\" (", host.origin("merge_ports"), "): ", error);
+  s.rails = rails_of(host.get_string("rails"));
+  s.failover = host.get_bool("failover");
+}
+
 void read_address(const Host &host, Settings &s) {
   s.gid_index = static_cast<int>(host.get_int("gid_index"));
   s.roce_version = number_of(host.get_string("roce_version"));
@@ -125,13 +140,7 @@ void read_queues(const Host &host, Settings &s) {
 
 Settings read_settings(const Host &host) {
   Settings s;
-  s.disabled = host.get_bool("disable");
-  s.hca = host.get_string("hca");
-  s.hca_origin = host.origin("hca");
-  s.merge = host.get_bool("merge");
-  s.merge_ports = host.get_string("merge_ports");
-  s.rails = rails_of(host.get_string("rails"));
-  s.failover = host.get_bool("failover");
+  read_ports(host, s);
   read_address(host, s);
   read_queues(host, s);
   s.split_data = host.get_bool("split_data");

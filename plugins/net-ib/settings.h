@@ -16,7 +16,7 @@ extern const std::array<tutti_option, 30> option_table; // ends with {}
 enum class Rails { pci, name, guid, none };
 
 struct Settings {
-  bool disabled = false;
+  std::string disabled_by;     // what says that no device is to be used, "" = nothing
   std::string hca, hca_origin; // NCCL_IB_HCA's grammar, and where it came from
   bool merge = false;          // ports of one adapter (or those that merge_ports lists) are one device with several rails
   std::string merge_ports;

@@ -20,7 +20,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 std::atomic<int64_t> latency_ms{0};
-std::atomic<uint64_t> moved{0}, violations{0}, endpoints{0};
+std::atomic<uint64_t> moved{0}, violations{0}, endpoints{0}, registered{0}, inside{0}, waiting{0};
+std::atomic<const uint8_t *> watched{nullptr};
+std::atomic<uint64_t> watched_bytes{0}, pinnable{~0ull};
 
 void violation(const char *what) {
   if (violations++ < 5) std::fprintf(stderr, "fake net: %s\n", what);
@@ -33,9 +35,9 @@ struct Call {
 
 // From one connecting to one accepting side.
 struct Pipe {
-  std::mutex mutex; // guards the members below
-  bool connected = false, ended = false;
-  uint64_t credits = 0; // buffers posted and not filled
+  std::mutex mutex;                                        // guards the members below
+  bool connected = false, ended = false, finished = false; // ended by the receiver, finished by the sender
+  uint64_t credits = 0;                                    // buffers posted and not filled
   struct Message {
     std::vector<uint8_t> bytes;
     Clock::time_point due;
@@ -69,6 +71,11 @@ namespace {
 
 constexpr uint32_t kInFlight = 8, kBatch = 2;
 
+bool within(const void *p, uint64_t n, const uint8_t *begin, uint64_t bytes) {
+  const auto *at = static_cast<const uint8_t *>(p);
+  return begin && at >= begin && at + n <= begin + bytes;
+}
+
 void check_registered(const tutti_net_ep &ep, const tutti_net_buf &b) {
   const auto &mrs = ep.ctx->mrs;
   const auto *at = static_cast<const uint8_t *>(b.addr);
@@ -83,6 +90,8 @@ tutti_status post(tutti_net_ep &ep, const tutti_net_buf *bufs, uint32_t n, uint6
   for (uint32_t i = 0; i < n; i++) check_registered(ep, bufs[i]);
   if (ep.calls.size() == kInFlight) return TUTTI_AGAIN;
   ep.calls.push_back({{bufs, bufs + n}, cookie});
+  for (uint32_t i = 0; i < n; i++) inside += within(bufs[i].addr, bufs[i].bytes, watched, watched_bytes);
+  if (!ep.sending) waiting++;
   return TUTTI_OK;
 }
 
@@ -103,8 +112,12 @@ bool move_one(tutti_net_ep &ep) {
       done.bytes += b.bytes;
     }
   } else {
-    if (ep.pipe->messages.size() < c.bufs.size() || ep.pipe->messages[c.bufs.size() - 1].due > Clock::now()) return false;
+    const bool gone = ep.pipe->finished && ep.pipe->messages.size() < c.bufs.size();
+    if (gone) done.status = TUTTI_ERR_REMOTE;
+    if (!gone && (ep.pipe->messages.size() < c.bufs.size() || ep.pipe->messages[c.bufs.size() - 1].due > Clock::now()))
+      return false;
     for (const tutti_net_buf &b : c.bufs) {
+      if (gone) break;
       const auto m = std::move(ep.pipe->messages.front().bytes);
       ep.pipe->messages.pop_front();
       if (m.size() > b.bytes) done.status = TUTTI_ERR_TRUNCATED;
@@ -115,6 +128,7 @@ bool move_one(tutti_net_ep &ep) {
   }
   ep.ctx->done.push_back(done);
   ep.calls.pop_front();
+  if (!ep.sending) waiting--;
   return true;
 }
 
@@ -184,10 +198,12 @@ tutti_status ep_describe(tutti_net_ep *, char *text, uint32_t cap) noexcept {
 }
 void ep_destroy(tutti_net_ep *ep) noexcept {
   for (const Call &c : ep->calls) ep->ctx->done.push_back({c.cookie, 0, TUTTI_ERR_CANCELLED, 0});
+  if (!ep->sending) waiting -= ep->calls.size();
   std::erase(ep->ctx->eps, ep);
   {
     std::lock_guard lock(ep->pipe->mutex);
     ep->pipe->ended |= !ep->sending;
+    ep->pipe->finished |= ep->sending;
   }
   endpoints--;
   delete ep;
@@ -200,11 +216,18 @@ void listener_destroy(tutti_net_listener *l) noexcept {
   delete l;
 }
 tutti_status mr_register(tutti_net_ctx *ctx, const tutti_region *r, tutti_net_mr **out) noexcept {
+  if (r->bytes > pinnable) return TUTTI_ERR_NO_MEMORY;
+  registered++;
   ctx->mrs.push_back(*out = new tutti_net_mr{ctx, static_cast<uint8_t *>(r->addr), r->bytes});
   return TUTTI_OK;
 }
 void mr_release(tutti_net_mr *mr) noexcept {
-  std::erase(mr->ctx->mrs, mr);
+  for (const tutti_net_ep *ep : mr->ctx->eps)
+    for (const Call &c : ep->calls)
+      for (const tutti_net_buf &b : c.bufs)
+        if (b.mr == mr) violation("a registration released while a post names it");
+  if (std::erase(mr->ctx->mrs, mr) != 1) violation("a registration released twice");
+  registered--;
   delete mr;
 }
 tutti_status send_on(tutti_net_ep *ep, const tutti_net_buf *bufs, uint32_t n, uint64_t cookie) noexcept {
@@ -286,6 +309,23 @@ void fake_net_latency(std::chrono::milliseconds latency) {
 }
 void fake_net_lose(uint64_t messages) {
   lost += messages;
+}
+void fake_net_watch(const void *at, uint64_t bytes) {
+  watched = static_cast<const uint8_t *>(at);
+  watched_bytes = bytes;
+  inside = 0;
+}
+uint64_t fake_net_inside() {
+  return inside;
+}
+uint64_t fake_net_registered() {
+  return registered;
+}
+uint64_t fake_net_waiting() {
+  return waiting;
+}
+void fake_net_pinnable(uint64_t bytes) {
+  pinnable = bytes;
 }
 uint64_t fake_net_messages() {
   return moved;
