@@ -173,7 +173,7 @@ record() {
   done
   said_all=""
   check "$name" [ "$good" = yes ] || { [ "$good" = no ] || echo "        $good"; }
-  [ "$good" = yes ] || tail -n 5 "$VM_OUT/$name".[0-9]
+  [ "$good" = yes ] || for r in "${!rank_status[@]}"; do echo "-- rank $r:"; tail -n 5 "$VM_OUT/$name.$r"; done
 }
 show_table() {
   echo "good  case             what was done"
