@@ -13,16 +13,16 @@ using plugin::fail_errno;
 
 constexpr uint32_t look_interval = 64; // calls of progress() between two looks at the clock
 constexpr int poll_batch = 32;
-constexpr auto farewell_limit = std::chrono::seconds(2);
 constexpr auto farewell_wait = std::chrono::milliseconds(200); // for those that are left when the context is destroyed
 constexpr long wake_interval_ns = 200'000'000;                 // of a sleeper whose endpoints have something to wait for
 constexpr uint32_t slot_bits = 20;
 
-Mr::Mr(Context &ctx, const tutti_region &region) : addr_(reinterpret_cast<uint64_t>(region.addr)), bytes_(region.bytes) {
+Mr::Mr(Context &ctx, const tutti_region &region, bool relaxed_ordering)
+    : addr_(reinterpret_cast<uint64_t>(region.addr)), bytes_(region.bytes) {
   for (const Rail &r : ctx.rails()) ports_.push_back(r.hca_index);
   keys_.reserve(ctx.hcas().size());
   for (const auto &hca : ctx.hcas())
-    keys_.emplace_back(ctx.verbs(), *hca, region, ctx.settings().relaxed_ordering, ctx.settings().use_dmabuf);
+    keys_.emplace_back(ctx.verbs(), *hca, region, relaxed_ordering, ctx.settings().use_dmabuf);
 }
 
 tutti_status Mr::key(void *out, uint32_t *bytes) const {
@@ -48,7 +48,10 @@ Context::Context(const Host &host, const Settings &settings, Verbs &verbs, const
     timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (epoll_ < 0 || timer_ < 0) fail_errno(errno, "cannot make event descriptors");
     watch(timer_);
-    for (const auto &hca : hcas_) watch(hca->event_fd()), watch(hca->context()->async_fd);
+    for (const auto &hca : hcas_) {
+      watch(hca->event_fd());
+      if (!hca->events().watched()) watch(hca->context()->async_fd);
+    }
   } catch (...) {
     if (epoll_ >= 0) close(epoll_);
     if (timer_ >= 0) close(timer_);
@@ -79,28 +82,23 @@ void Context::open_port(const Port &port) {
   Rail rail;
   rail.port = port;
   for (; rail.hca_index < hcas_.size() && hcas_[rail.hca_index]->name() != port.device;) ++rail.hca_index;
-  if (rail.hca_index == hcas_.size()) hcas_.push_back(std::make_unique<Hca>(verbs_, port.device));
+  if (rail.hca_index == hcas_.size()) hcas_.push_back(std::make_unique<Hca>(host(), verbs_, port.device, settings_));
   rail.hca = hcas_[rail.hca_index].get();
+  if (port.port < 1 || port.port > rail.hca->attributes().phys_port_cnt)
+    plugin::fail(TUTTI_ERR_INVALID, port.device, " has no port ", static_cast<int>(port.port));
+  rail.changes = rail.hca->events().port(port.port).changes();
+  ibv_port_attr attr{};
+  if (const int err = verbs_.query_port(rail.hca->context(), port.port, &attr)) fail_errno(err, port.name(), ": ibv_query_port");
+  rail.largest = std::clamp<uint32_t>(attr.max_msg_sz, 4096, 1u << 30);
   refresh(rail);
   rails_.push_back(std::move(rail));
 }
 
-void Context::refresh(Rail &rail) {
-  ibv_port_attr attr{};
-  if (const int err = verbs_.query_port(rail.hca->context(), rail.port.port, &attr))
-    fail_errno(err, rail.port.name(), ": ibv_query_port");
-  rail.up = attr.state == IBV_PORT_ACTIVE || attr.state == IBV_PORT_ACTIVE_DEFER;
-  rail.largest = std::max(attr.max_msg_sz, 4096u);
-  rail.port.lid = attr.lid;
-  rail.port.mtu = attr.active_mtu;
-  for (int code = IBV_MTU_256; settings_.mtu != 0 && code < IBV_MTU_4096; ++code) // no more than the settings want
-    if (128u << code >= settings_.mtu) {
-      rail.port.mtu = std::min(rail.port.mtu, static_cast<ibv_mtu>(code));
-      break;
-    }
+bool Context::refresh(Rail &rail) {
   std::string why;
-  if (rail.port.global_routing() && !choose_gid(settings_, verbs_, rail.hca->context(), rail.port, why))
-    plugin::fail(TUTTI_ERR_SYSTEM, rail.port.name(), ": ", why);
+  rail.up = refresh_port(settings_, verbs_, rail.hca->context(), rail.port, why);
+  if (!why.empty()) host().debug(rail.port.name(), ": ", why);
+  return rail.up;
 }
 
 std::unique_ptr<Listener> Context::listen(plugin::Address &addr) {
@@ -171,7 +169,7 @@ void Context::poll() {
 int32_t Context::progress(tutti_net_completion *out, uint32_t cap) {
   ++turn_;
   poll();
-  if (turn_ % look_interval == 0 || std::exchange(armed_, false)) look_after(now());
+  if (turn_ % look_interval == 0 || std::exchange(look_, false)) look_after(now());
   for (Endpoint *ep : endpoints_) ep->pump();
   graves_.clear(); // before anybody is told that a buffer is his again
   int32_t n = 0;
@@ -186,41 +184,26 @@ void Context::look_after(Time now) {
 }
 
 void Context::hear(Hca &hca) {
-  ibv_async_event event{};
-  while (verbs_.get_async_event(hca.context(), &event) == 0) {
-    const ibv_event_type type = event.event_type;
-    const int port = event.element.port_num;
-    verbs_.ack_async_event(&event);
-    host().debug(hca.name(), ": ", ibv_event_type_str(type));
-    if (type == IBV_EVENT_PORT_ERR || type == IBV_EVENT_PORT_ACTIVE || type == IBV_EVENT_GID_CHANGE ||
-        type == IBV_EVENT_LID_CHANGE)
-      port_event(hca, port, type != IBV_EVENT_PORT_ERR);
-    else if (type == IBV_EVENT_DEVICE_FATAL && settings_.return_async_events)
-      for (Endpoint *ep : endpoints_) ep->device_failed(hca, ibv_event_type_str(type));
-  }
-}
-
-void Context::port_event(const Hca &hca, int port, bool up) {
+  DeviceEvents &events = hca.events();
+  if (!events.watched() || events.dead()) events.poll();
   for (Rail &r : rails_) {
-    if (r.hca != &hca || r.port.port != port) continue;
+    const PortState &state = events.port(r.port.port);
     const bool was = r.up;
-    try {
-      if (up)
-        refresh(r);
-      else
-        r.up = false;
-    } catch (const plugin::Error &e) { // no GID any more
-      host().debug(e.what());
-      r.up = false;
-    }
+    if (r.hca != &hca || r.changes == state.changes()) continue;
+    r.changes = state.changes();
+    r.up = state.active() && refresh(r);
     if (r.up != was)
       for (Endpoint *ep : endpoints_) ep->rail_changed(r, r.up);
   }
+  if (events.dead())
+    for (Endpoint *ep : endpoints_) ep->device_failed(hca, events.reason());
+  for (const DeviceEvents::Broken &b : events.take_broken())
+    for (Endpoint *ep : endpoints_) ep->queue_failed(hca, b.qp_num, b.reason);
 }
 
 bool Context::arm() {
   for (const auto &hca : hcas_) hca->arm();
-  armed_ = true;
+  look_ = true;
   for (const auto &hca : hcas_)
     if (poll(*hca)) return false;
   if (count_ > 0) return false;

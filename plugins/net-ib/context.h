@@ -16,7 +16,7 @@ using Time = std::chrono::steady_clock::time_point;
 // A region, registered with every device of the context.
 class Mr {
 public:
-  Mr(Context &ctx, const tutti_region &region);
+  Mr(Context &ctx, const tutti_region &region, bool relaxed_ordering);
   bool holds(const void *addr, uint64_t bytes) const {
     const uint64_t at = reinterpret_cast<uint64_t>(addr) - addr_;
     return at <= bytes_ && bytes <= bytes_ - at;
@@ -40,7 +40,7 @@ public:
 
   std::unique_ptr<Listener> listen(plugin::Address &addr);
   std::unique_ptr<Endpoint> connect(const plugin::Address &addr, plugin::Address &answer);
-  std::unique_ptr<Mr> mr_register(const tutti_region &region) { return std::make_unique<Mr>(*this, region); }
+  std::unique_ptr<Mr> mr_register(const tutti_region &region) { return std::make_unique<Mr>(*this, region, settings_.relaxed_ordering); }
   int32_t progress(tutti_net_completion *out, uint32_t cap);
   int event_fd() { return epoll_; }
   bool arm();
@@ -51,12 +51,13 @@ public:
   std::vector<Rail> &rails() { return rails_; } // own ones first
   uint32_t own() const { return own_; }
   std::vector<std::unique_ptr<Hca>> &hcas() { return hcas_; }
-  void refresh(Rail &rail); // its GID, LID and MTU may have changed; throws
+  bool refresh(Rail &rail); // its GID, LID and MTU may have changed; false: it cannot be used now
 
   uint64_t enter(QueuePair *qp); // whose completions carry the slot that this gives
   void leave(uint64_t slot);     // what still comes for it is dropped
   void bury(std::unique_ptr<QueuePair> qp) { graves_.push_back(std::move(qp)); } // from inside of its own completions
   void poll();                                                                   // all completion queues, once
+  void look_soon() { look_ = true; } // look_after() in this call of progress(), or in the next
   void add(Endpoint *ep) { endpoints_.push_back(ep); }
   void remove(Endpoint *ep);
   void add(std::unique_ptr<Farewell> farewell);
@@ -67,7 +68,6 @@ private:
   void open_port(const Port &port);
   void look_after(Time now); // events, timers
   void hear(Hca &hca);       // its asynchronous events
-  void port_event(const Hca &hca, int port, bool up);
   void watch(int fd);
   bool poll(Hca &hca);
 
@@ -79,7 +79,7 @@ private:
   uint32_t own_ = 0;
   int epoll_ = -1, timer_ = -1;
   uint32_t turn_ = 0;
-  bool armed_ = false;
+  bool look_ = false;
   struct Slot {
     QueuePair *qp = nullptr;
     uint32_t generation = 0;

@@ -1,21 +1,26 @@
 // tutti/plugins/net-ib/endpoint.cc: posts, completions, failure and the end.
 #include "endpoint.h"
-#include "explain.h"
 #include <cstdlib>
 
 namespace tutti::net_ib {
 
-using plugin::fail;
 using plugin::text;
 
 constexpr auto farewell_limit = std::chrono::seconds(2);
+// Errors of what was asked, not of the way: the same would happen on another path.
+static bool is_for_good(ibv_wc_status status) {
+  return status == IBV_WC_LOC_LEN_ERR || status == IBV_WC_LOC_PROT_ERR || status == IBV_WC_LOC_ACCESS_ERR ||
+         status == IBV_WC_REM_INV_REQ_ERR || status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_OP_ERR ||
+         status == IBV_WC_REM_INV_RD_REQ_ERR;
+}
+
 constexpr auto grace = std::chrono::seconds(2); // to be ready with fewer paths than there could be
 
 Window::Window(Context &ctx, const WindowShape &shape) : shape_(shape) {
   constexpr size_t page = 4096;
   const size_t bytes = (shape.bytes() + page - 1) / page * page;
   memory_.reset(static_cast<uint8_t *>(std::aligned_alloc(page, bytes)));
-  if (!memory_) fail(TUTTI_ERR_NO_MEMORY, "no memory for ", bytes, " bytes of credits");
+  if (!memory_) plugin::fail(TUTTI_ERR_NO_MEMORY, "no memory for ", bytes, " bytes of credits");
   std::memset(memory_.get(), 0, bytes);
   tutti_region region{};
   region.struct_size = sizeof region;
@@ -52,7 +57,7 @@ bool Endpoint::ready() {
       ready_ = true;
       pump();
     } else if (now >= deadline_) {
-      net_ib::Endpoint::fail(TUTTI_ERR_TIMEOUT, text("no connection in time: ", describe(), first_why()));
+      fail(TUTTI_ERR_TIMEOUT, text("no connection in time: ", describe(), first_why()));
     }
   }
   if (failed_ != TUTTI_OK) throw plugin::Error(failed_, why_);
@@ -177,10 +182,10 @@ void Endpoint::arrived(QueuePair &qp, Tag tag, uint32_t bytes) {
 void Endpoint::broken(QueuePair &qp, const ibv_wc &wc) {
   if (qp.stopped()) return; // by this side
   Path &path = paths_[qp.place().path];
-  const std::string why = explain_completion(wc, path_text(path));
-  const tutti_status status = status_of_completion(wc.status);
-  if (status != TUTTI_OK)
-    fail(status, why);
+  const char *request = wc.wr_id >> 63 ? "a receive" : qp.place().index == 0 ? "a control write" : "a write or read";
+  const std::string why = explain(wc, request, ends(path), ctx_.settings());
+  if (is_for_good(wc.status))
+    fail(status_of(wc.status), why);
   else if (path.phase == Phase::wired && path.epoch == 0)
     not_greeted(path, why);
   else

@@ -1,5 +1,6 @@
 // tutti/plugins/net-ib/endpoint.h: one direction of data between two contexts, over one or more paths.
 #pragma once
+#include "explain.h"
 #include "path.h"
 #include "reads.h"
 #include "receives.h"
@@ -30,6 +31,7 @@ struct PeerState {
   std::vector<PathState> paths;
   std::vector<uint32_t> qpns; // by path
   std::vector<uint64_t> arrived;
+  std::vector<uint8_t> copy; // that is checked before it is believed
 };
 
 class Endpoint final : public plugin::NetObject, public QueueOwner {
@@ -54,7 +56,8 @@ public:
   void look_after(Time now) noexcept; // timers
   void pump() noexcept;               // posts what can be
   void rail_changed(const Rail &rail, bool up) noexcept;
-  void device_failed(const Hca &hca, const char *event) noexcept;
+  void device_failed(const Hca &hca, const std::string &why) noexcept;
+  void queue_failed(const Hca &hca, uint32_t qp_num, const std::string &why) noexcept; // 0: any
   bool waits() const { return !ready_ || busy(); } // needs look_after() soon
 
   // From the parts.
@@ -62,12 +65,13 @@ public:
   bool works() const { return failed_ == TUTTI_OK; }
   void fail(tutti_status status, const std::string &why) noexcept;
   void too_long(uint64_t number, uint64_t bytes) noexcept; // message `number` has no room in the buffer granted for it
+  static constexpr uint32_t control_reserve = 16; // work requests that credits leave to the rest
   const Card &peer() const { return peer_; }
   uint32_t piece() const { return std::min(mine_.piece, peer_.piece); } // largest work request
-  uint32_t share_limit() const; // queue pairs that carry data now
+  uint32_t share_limit() const { return static_cast<uint32_t>(carriers_.size()); } // queue pairs that carry data now
   // The next queue pair for data that has room for n work requests; null: none.
   QueuePair *next_queue(uint32_t n);
-  QueuePair *data_queue(uint32_t turn); // by turn, of those that carry data; null: none
+  QueuePair *data_queue(uint32_t turn) const; // by turn, of those that carry data; null: none
   uint32_t turn() { return turn_++; }
   QueuePair *credit_queue();           // of the path that credits take; null: none now
   uint8_t peer_port(const QueuePair &qp) const { return peer_.path_port[qp.place().path]; }
@@ -86,12 +90,18 @@ private:
   void refused(QueuePair &qp, int err) override;
 
   // paths (endpoint_paths.cc)
-  Card card_of_self(uint32_t paths, uint32_t active, uint32_t queues);
+  void open(const WindowShape &shape);
+  void begin(); // both cards are known
+  Card card_of_self();
+  static PortCard card_of(const Rail &rail);
+  Ends ends(const Path &path) const;
   void make_queues(Path &path);
   void wire(Path &path, const PortCard &port, const uint32_t *qpns);
   void greet(Path &path);       // hello on each of its queue pairs
   void greeted(Path &path);     // all were acknowledged
-  void greet_again(Path &path, Time now); // the first one of a path, which was not heard
+  void not_greeted(Path &path, const std::string &why); // the first ones of a path were not heard
+  void greet_again(Path &path, Time now);
+  void wire_first(Path &path, Time now);
   void fail_path(Path &path, const std::string &why) noexcept;
   void settle(Path &path);      // both sides have drained it
   void drive_path(Path &path, Time now);
@@ -102,6 +112,7 @@ private:
   bool make_again(Path &path) noexcept; // the next epoch of a settled path
   void drained(Path &path);
   std::string first_why() const;
+  std::string all_down(nanoseconds how_long) const;
   std::string path_text(const Path &path) const;
   void choose_queues(); // that carry data
 
@@ -111,16 +122,16 @@ private:
   uint32_t write_state(uint8_t *to, bool closing);
   void post_state(Path &path, bool closing);
   void read_state(Path &path);
-  void apply_state();
-  void apply_path(Path &path, const PathState &theirs, const uint32_t *qpns);
+  void apply_path(Path &path);
+  void begin_end(); // the peer has ended
   void look_for_end(Time now);
 
   bool busy() const { return sends_.busy() || receives_.busy() || reads_.busy(); }
 
   Context &ctx_;
   const bool receives_data_;
-  bool ready_ = false, accepted_ = false;
-  Time deadline_{};                   // to be ready
+  bool ready_ = false, connected_ = false; // connected: both cards are known
+  Time begun_{}, deadline_{};              // to be ready
   tutti_status failed_ = TUTTI_OK;
   std::string why_;
   uint64_t failed_at_ = 0, failed_bytes_ = 0;

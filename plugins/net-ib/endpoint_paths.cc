@@ -5,8 +5,6 @@
 // Only when both have drained a path is it settled: what the peer has not got is sent again over the others, and the path may
 // begin its next epoch, with new queue pairs.
 #include "endpoint.h"
-#include "explain.h"
-#include <arpa/inet.h>
 
 namespace tutti::net_ib {
 
@@ -21,24 +19,16 @@ constexpr auto probe_time = std::chrono::seconds(1);  // of silence before the p
 constexpr auto longest_pause = std::chrono::seconds(5);
 constexpr auto first_pause = std::chrono::milliseconds(100);
 
-std::string gid_text(const ibv_gid &gid) {
-  char out[INET6_ADDRSTRLEN] = "";
-  inet_ntop(AF_INET6, gid.raw, out, sizeof out);
-  return out;
-}
-
-bool passes(int err) { // what a peer or a network that is not there yet gives
-  return err == ETIMEDOUT || err == EAGAIN || err == ENETUNREACH || err == EHOSTUNREACH || err == ENODATA || err == EINTR;
-}
-
 } // namespace
 
-std::string Endpoint::path_text(const Path &path) const {
-  const Port &port = path.rail->port;
+Ends Endpoint::ends(const Path &path) const {
   const PortCard &peer = peer_.port[peer_.path_port[path.index]];
-  if (peer_.ports == 0) return text(port.name(), " ", port.gid_text);
-  if (!port.global_routing()) return text(port.name(), " LID ", port.lid, " -> LID ", peer.lid);
-  return text(port.name(), " ", port.gid_text, " -> ", gid_text(peer.gid));
+  const bool known = peer_.ports != 0;
+  return {&path.rail->port, "", !known ? "" : peer.ethernet ? gid_text(peer.gid) : text("LID ", peer.lid)};
+}
+
+std::string Endpoint::path_text(const Path &path) const {
+  return net_ib::describe(ends(path));
 }
 
 std::string Endpoint::first_why() const {
@@ -93,7 +83,7 @@ void Endpoint::open(const WindowShape &shape) {
   if (receives_data_)
     receives_.open(calls);
   else
-    sends_.open(calls, most, *window_);
+    sends_.open(calls, most, shape.messages);
   reads_.open(calls, most);
   theirs_.paths.resize(shape.paths);
   theirs_.qpns.resize(size_t{shape.paths} * (shape.queues + 1));
@@ -179,7 +169,7 @@ void Endpoint::make_queues(Path &path) {
 
 void Endpoint::wire(Path &path, const PortCard &port, const uint32_t *qpns) {
   int err = 0;
-  const char *step = "";
+  ibv_qp_state step = IBV_QPS_RTR;
   path.each_queue([&](QueuePair &qp) {
     if (err == 0 && !qp.wired()) err = qp.wire({&mine_, &peer_, port, qpns[qp.place().index]}, step);
   });
@@ -189,9 +179,11 @@ void Endpoint::wire(Path &path, const PortCard &port, const uint32_t *qpns) {
     if (path.peer_wired) greet(path);
     return;
   }
-  path.why = text(path_text(path), ": a queue pair cannot be brought to ", step, ": ", std::generic_category().message(err));
+  path.why = explain_modify_qp(err, step, ends(path));
+  if (const std::string odd = mismatch(path.rail->port, {port.ethernet != 0, port.gid, static_cast<ibv_mtu>(port.mtu)}); !odd.empty())
+    path.why += text("; ", odd);
   host().debug(path.why);
-  if (path.epoch > 0 || !passes(err)) fail_path(path, std::string(path.why));
+  if (path.epoch > 0 || !worth_retrying(err, step)) fail_path(path, std::string(path.why));
 }
 
 void Endpoint::greet(Path &path) {
@@ -283,8 +275,7 @@ void Endpoint::settle(Path &path) {
 
 bool Endpoint::make_again(Path &path) noexcept {
   try {
-    ctx_.refresh(*path.rail);
-    if (!path.rail->up) return false;
+    if (!ctx_.refresh(*path.rail)) return false;
     ++path.epoch;
     make_queues(path);
     path.phase = Phase::offered;
@@ -338,9 +329,13 @@ void Endpoint::check_paths(Time now) {
   if (!held && !std::any_of(paths_.begin(), paths_.end(), hope))
     return fail(TUTTI_ERR_REMOTE, text("no path to the peer works any more", first_why()));
   if (ready_ && now - dark_since_ >= ctx_.settings().link_down_timeout)
-    fail(TUTTI_ERR_TIMEOUT,
-         text(describe(), ": the port has been down for ",
-              std::chrono::duration_cast<std::chrono::milliseconds>(now - dark_since_).count(), " ms (link_down_timeout)"));
+    fail(TUTTI_ERR_TIMEOUT, all_down(now - dark_since_));
+}
+
+std::string Endpoint::all_down(nanoseconds how_long) const {
+  std::vector<Ends> list;
+  for (const Path &p : paths_) list.push_back(ends(p));
+  return explain_all_down(list, how_long);
 }
 
 void Endpoint::rail_changed(const Rail &rail, bool up) noexcept {
@@ -355,13 +350,20 @@ void Endpoint::rail_changed(const Rail &rail, bool up) noexcept {
   if (works() && ready_) check_paths(now);
 }
 
-void Endpoint::device_failed(const Hca &hca, const char *event) noexcept {
-  if (!connected_) return;
+void Endpoint::device_failed(const Hca &hca, const std::string &why) noexcept {
   for (Path &p : paths_)
-    if (p.rail->hca == &hca) {
+    if (connected_ && p.rail->hca == &hca) {
       p.rail->up = false;
-      fail_path(p, text(path_text(p), ": the device has failed: ", event));
+      fail_path(p, why);
     }
+}
+
+void Endpoint::queue_failed(const Hca &hca, uint32_t qp_num, const std::string &why) noexcept {
+  for (Path &p : paths_) {
+    bool concerned = false;
+    p.each_queue([&](const QueuePair &qp) { concerned |= !qp.stopped() && (qp_num == 0 || qp.number() == qp_num); });
+    if (connected_ && concerned && p.rail->hca == &hca) fail_path(p, text(path_text(p), ": ", why));
+  }
 }
 
 } // namespace tutti::net_ib

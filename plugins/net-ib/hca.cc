@@ -1,7 +1,7 @@
 // tutti/plugins/net-ib/hca.cc
 #include "hca.h"
+#include "explain.h"
 #include <cerrno>
-#include <sys/resource.h>
 
 namespace tutti::net_ib {
 
@@ -10,12 +10,14 @@ using plugin::fail_errno;
 
 constexpr uint32_t first_capacity = 256; // of a completion queue
 
-Hca::Hca(Verbs &verbs, std::string name) : verbs_(verbs), name_(std::move(name)) {
+Hca::Hca(const Host &host, Verbs &verbs, std::string name, const Settings &settings)
+    : verbs_(verbs), name_(std::move(name)) {
   try {
-    if (!(context_ = verbs_.open(name_))) fail_errno(errno, "cannot open ", name_);
+    if (!(context_ = verbs_.open(name_))) fail(TUTTI_ERR_SYSTEM, name_, " ", explain_open(errno));
     if (const int err = verbs_.query_device(context_, &attributes_)) fail_errno(err, name_, ": ibv_query_device");
     if (!(pd_ = verbs_.alloc_pd(context_))) fail_errno(errno, name_, ": ibv_alloc_pd");
     if (!(channel_ = verbs_.create_comp_channel(context_))) fail_errno(errno, name_, ": ibv_create_comp_channel");
+    events_ = std::make_unique<DeviceEvents>(host, verbs_, context_, name_, attributes_.phys_port_cnt, settings);
   } catch (...) {
     close();
     throw;
@@ -27,6 +29,7 @@ Hca::~Hca() {
 }
 
 void Hca::close() noexcept {
+  events_.reset();
   for (const auto &c : completions_) {
     if (c->events) verbs_.ack_cq_events(c->cq, c->events);
     verbs_.destroy_cq(c->cq);
@@ -68,20 +71,6 @@ void Hca::arm() {
   for (const auto &c : completions_) verbs_.req_notify_cq(c->cq);
 }
 
-namespace {
-
-[[noreturn]] void refuse(const std::string &device, const tutti_region &region, const char *call, int err) {
-  rlimit limit{};
-  const bool pinned = (err == ENOMEM || err == EPERM) && getrlimit(RLIMIT_MEMLOCK, &limit) == 0;
-  std::string why = plugin::text("net-ib ", device, ": cannot register ", region.bytes, " bytes at ",
-                                 reinterpret_cast<uintptr_t>(region.addr), ": ", call, ": ", std::generic_category().message(err));
-  if (pinned && limit.rlim_cur != RLIM_INFINITY)
-    why += plugin::text(" (ulimit -l is ", limit.rlim_cur / 1024, " KiB; net-ib needs the buffer pinned)");
-  fail(err == ENOMEM ? TUTTI_ERR_NO_MEMORY : TUTTI_ERR_SYSTEM, why);
-}
-
-} // namespace
-
 Registration::Registration(Verbs &verbs, Hca &hca, const tutti_region &region, bool relaxed_ordering, bool use_dmabuf)
     : verbs_(&verbs) {
   const bool dmabuf = region.kind == TUTTI_MEM_DMABUF || (region.kind == TUTTI_MEM_CUDA && region.dmabuf_fd >= 0);
@@ -96,7 +85,10 @@ Registration::Registration(Verbs &verbs, Hca &hca, const tutti_region &region, b
   };
   if (relaxed_ordering) mr_ = reg(plain | IBV_ACCESS_RELAXED_ORDERING);
   if (!mr_ && (!relaxed_ordering || errno == EINVAL || errno == EOPNOTSUPP || errno == ENOTSUP)) mr_ = reg(plain);
-  if (!mr_) refuse(hca.name(), region, dmabuf ? "ibv_reg_dmabuf_mr" : "ibv_reg_mr", errno);
+  if (mr_) return;
+  const int err = errno;
+  fail(err == ENOMEM ? TUTTI_ERR_NO_MEMORY : TUTTI_ERR_SYSTEM,
+       explain_reg_mr(err, hca.name(), dmabuf ? "ibv_reg_dmabuf_mr" : "ibv_reg_mr", region.addr, region.bytes));
 }
 
 } // namespace tutti::net_ib

@@ -1,5 +1,6 @@
 // tutti/plugins/net-ib/hca.h: a device of the host, opened for one context: its protection domain, completion queues and events.
 #pragma once
+#include "events.h"
 #include "ports.h"
 #include "tutti/plugin/net.h"
 #include <memory>
@@ -16,7 +17,7 @@ struct Completions {
 
 class Hca {
 public:
-  Hca(Verbs &verbs, std::string name);
+  Hca(const Host &host, Verbs &verbs, std::string name, const Settings &settings);
   ~Hca();
   Hca(const Hca &) = delete;
   Hca &operator=(const Hca &) = delete;
@@ -27,6 +28,7 @@ public:
   const ibv_device_attr &attributes() const { return attributes_; }
   std::vector<std::unique_ptr<Completions>> &completions() { return completions_; }
   int event_fd() const { return channel_->fd; }
+  DeviceEvents &events() { return *events_; }
 
   // Room for the completions of a queue pair, also when all its work is flushed at once.
   Completions &reserve(uint32_t entries);
@@ -42,6 +44,7 @@ private:
   ibv_pd *pd_ = nullptr;
   ibv_comp_channel *channel_ = nullptr;
   std::vector<std::unique_ptr<Completions>> completions_;
+  std::unique_ptr<DeviceEvents> events_;
   void close() noexcept;
 };
 
@@ -52,6 +55,7 @@ struct Rail {
   Port port;
   uint32_t largest = 0; // message that the port takes
   bool up = true;
+  uint64_t changes = 0; // of its events, that were seen
 };
 
 // What one device needs to know of a registered region.

@@ -51,9 +51,9 @@ struct Home {
 // What was posted and is not complete, in the order of the posts: a ring of messages.
 template <class Message> class Queue {
 public:
-  void open(uint32_t calls) {
-    calls_max_ = calls;
-    ring_ = std::vector<Message>(std::bit_ceil(calls * max_batch));
+  void open(uint32_t most_calls) {
+    calls_max_ = most_calls;
+    ring_ = std::vector<Message>(std::bit_ceil(most_calls * max_batch));
   }
   Message &operator[](uint64_t number) { return ring_[number & (ring_.size() - 1)]; }
   const Message &operator[](uint64_t number) const { return ring_[number & (ring_.size() - 1)]; }

@@ -1,12 +1,11 @@
 // tutti/plugins/net-ib/queue_pair.cc
 #include "queue_pair.h"
 #include "context.h"
+#include "explain.h"
 #include <bit>
 #include <cerrno>
 
 namespace tutti::net_ib {
-
-using plugin::fail_errno;
 
 namespace {
 
@@ -40,8 +39,9 @@ QueuePair::QueuePair(Context &ctx, Rail &rail, QueueOwner &owner, Place place, c
   if (qp_ && started == 0) return;
   if (qp_) ctx_.leave(slot_), ctx_.verbs().destroy_qp(qp_);
   rail.hca->release(*completions_, entries);
-  if (started) fail_errno(started, rail.port.name(), ": a queue pair cannot be brought to INIT");
-  fail_errno(err, rail.port.name(), ": ibv_create_qp with ", shape_.sends, " sends and ", shape_.receives, " receives");
+  if (started) plugin::fail(TUTTI_ERR_SYSTEM, explain_modify_qp(started, IBV_QPS_INIT, {&rail.port, "", ""}));
+  plugin::fail(err == ENOMEM ? TUTTI_ERR_NO_MEMORY : TUTTI_ERR_SYSTEM,
+               explain_create_qp(err, rail.port, shape_.sends, shape_.receives, shape_.inline_bytes));
 }
 
 QueuePair::~QueuePair() {
@@ -61,7 +61,7 @@ int QueuePair::start_again() {
     if (const int err = ctx_.verbs().modify_qp(qp_, &attr, IBV_QP_STATE)) return err;
     ctx_.leave(slot_);
     slot_ = ctx_.enter(this);
-    stopped_ = broken_ = false;
+    stopped_ = broken_ = wired_ = false;
     used_up_ = 0;
   }
   attr.qp_state = IBV_QPS_INIT;
@@ -74,7 +74,7 @@ int QueuePair::start_again() {
   return stock(shape_.receives);
 }
 
-int QueuePair::wire(const Peer &peer, const char *&step) {
+int QueuePair::wire(const Peer &peer, ibv_qp_state &step) {
   const Settings &s = ctx_.settings();
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RTR;
@@ -86,14 +86,14 @@ int QueuePair::wire(const Peer &peer, const char *&step) {
   attr.ah_attr.port_num = rail_.port.port;
   attr.ah_attr.sl = s.service_level;
   attr.ah_attr.dlid = peer.port.lid;
-  if (rail_.port.global_routing()) {
+  if (rail_.port.needs_grh(peer.port.gid)) {
     attr.ah_attr.is_global = 1;
     attr.ah_attr.grh.dgid = peer.port.gid;
-    attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(std::max(rail_.port.gid_index, 0));
+    attr.ah_attr.grh.sgid_index = rail_.port.sgid_index();
     attr.ah_attr.grh.hop_limit = hop_limit;
     attr.ah_attr.grh.traffic_class = s.traffic_class;
   }
-  step = "RTR";
+  step = IBV_QPS_RTR;
   int err = ctx_.verbs().modify_qp(qp_, &attr,
                                    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                                        IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
@@ -105,10 +105,12 @@ int QueuePair::wire(const Peer &peer, const char *&step) {
   attr.retry_cnt = s.retry_count;
   attr.rnr_retry = s.rnr_retry;
   attr.max_rd_atomic = std::min(peer.mine->reads_out, peer.card->reads_in);
-  step = "RTS";
-  return ctx_.verbs().modify_qp(qp_, &attr,
-                                IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                    IBV_QP_MAX_QP_RD_ATOMIC);
+  step = IBV_QPS_RTS;
+  err = ctx_.verbs().modify_qp(qp_, &attr,
+                               IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                                   IBV_QP_MAX_QP_RD_ATOMIC);
+  wired_ = err == 0;
+  return err;
 }
 
 void QueuePair::stop() noexcept {

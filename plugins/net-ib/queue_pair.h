@@ -61,11 +61,12 @@ public:
     PortCard port;
     uint32_t qpn;
   };
-  int wire(const Peer &peer, const char *&step);
+  int wire(const Peer &peer, ibv_qp_state &step);
   void stop() noexcept;                // to ERR: nothing arrives any more, everything posted is flushed
   int start_again();                   // stopped and quiet: back to INIT, to be wired with the same numbers
   bool quiet() const { return head_ == tail_ && stocked_ == 0; }
   bool stopped() const { return stopped_; }
+  bool wired() const { return wired_; }
 
   uint32_t room() const { return shape_.sends - (tail_ - head_); }
   // The next one of the run; flush() posts it. opcode, addresses and immediate are the caller's.
@@ -87,7 +88,7 @@ private:
   uint64_t slot_ = 0; // of the context's table, with its generation
   uint32_t inline_ = 0, stocked_ = 0, used_up_ = 0, arrivals_ = 0;
   uint32_t head_ = 0, tail_ = 0; // of posted_
-  bool stopped_ = false, broken_ = false;
+  bool stopped_ = false, broken_ = false, wired_ = false;
   std::vector<Posted> posted_; // a ring, size a power of two
   // The run.
   ibv_send_wr run_[chain];

@@ -95,11 +95,12 @@ void Receives::retire() {
   }
 }
 
-uint32_t Receives::write_arrived(uint64_t *out) const {
+uint32_t Receives::write_arrived(uint8_t *out) const {
   uint32_t n = 0;
   for (uint64_t number = queue_.head; number != queue_.tail; ++number) {
-    out[number - queue_.head] = queue_[number].arrived;
-    if (queue_[number].arrived) n = static_cast<uint32_t>(number - queue_.head + 1);
+    const uint64_t word = queue_[number].arrived;
+    std::memcpy(out + (number - queue_.head) * sizeof word, &word, sizeof word);
+    if (word) n = static_cast<uint32_t>(number - queue_.head + 1);
   }
   return n;
 }

@@ -18,7 +18,7 @@ public:
   void grant_again(uint64_t from);  // the sender has seen those before
   void finish(tutti_status status);
   uint64_t done() const { return queue_.head; }
-  uint32_t write_arrived(uint64_t *out) const; // of the unfinished messages, up to the last one of which something has arrived
+  uint32_t write_arrived(uint8_t *out) const; // of the unfinished messages, up to the last one of which something has arrived
   bool busy() const { return !queue_.empty(); }
   uint64_t room_of(uint64_t number) const { return queue_[number].room; }
 

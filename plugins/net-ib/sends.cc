@@ -6,11 +6,11 @@ namespace tutti::net_ib {
 
 using plugin::fail;
 
-void Sends::open(uint32_t calls, uint32_t most_shares) {
+void Sends::open(uint32_t calls, uint32_t most_shares, uint32_t credits) {
   queue_.open(calls);
   most_ = most_shares;
   homes_.resize(size_t{std::bit_ceil(calls * max_batch)} * most_);
-  ring_.resize(ep_.window().shape().messages);
+  ring_.resize(credits);
   again_.reserve(16);
 }
 

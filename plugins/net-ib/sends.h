@@ -11,7 +11,7 @@ class Endpoint;
 class Sends {
 public:
   explicit Sends(Endpoint &ep) : ep_(ep) {}
-  void open(uint32_t calls, uint32_t most_shares);
+  void open(uint32_t calls, uint32_t most_shares, uint32_t credits);
   tutti_status post(const tutti_net_buf *bufs, uint32_t n, uint64_t cookie);
   void credits(uint64_t end); // those before it are in the ring
   void acknowledged(uint64_t number, uint8_t share);

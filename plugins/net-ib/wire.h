@@ -4,7 +4,7 @@
 // window is memory of an endpoint that the peer writes into: the credit ring, and a mailbox for each path. What happens later
 // goes in band: a write with immediate of 32 bits that name a share of a message, or a Note.
 #pragma once
-#include <array>
+#include <arpa/inet.h>
 #include <cstddef>
 #include <cstdint>
 #include <infiniband/verbs.h>
