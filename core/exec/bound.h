@@ -147,6 +147,7 @@ public:
   std::vector<Geo> geo; // 2 per group
   uint32_t pieces_in = 1, pieces_out = 1, groups = 1, window = 0;
   bool multi = false, step_major = false, has_net = false;
+  bool net_lends = false;                // some of its links over the network lend
   std::vector<const uint8_t *> received; // as many as the widest step receives
   std::vector<const void *> operands;    // one more
   std::vector<Payload> payloads;         // as many as `received`

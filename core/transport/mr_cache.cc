@@ -66,7 +66,11 @@ MrCache::Entry *MrCache::add(const Piece &piece) {
     refused_.insert(piece.id);
     return nullptr;
   }
-  auto entry = std::make_unique<Entry>(Entry{piece.begin, piece.end, piece.id, mr, 0, 0, false});
+  auto entry = std::make_unique<Entry>();
+  entry->begin = piece.begin;
+  entry->end = piece.end;
+  entry->piece = piece.id;
+  entry->mr = mr;
   Entry *made = entry.get();
   const auto at = std::upper_bound(entries_.begin(), entries_.end(), piece.begin,
                                    [](uintptr_t begin, const auto &e) { return begin < e->begin; });

@@ -28,6 +28,8 @@ public:
     uint32_t uses = 0; // posts under way
     uint64_t used = 0; // when, in takes of the cache
     bool dropped = false;
+    std::vector<std::byte> key; // for peers that read it
+    bool asked = false;         // for its key; empty: peers cannot read it
     bool holds(uintptr_t at, uint64_t bytes) const { return at >= begin && at <= end && bytes <= end - at; }
   };
   using Register = std::function<tutti_net_mr *(void *at, uint64_t bytes)>; // NULL: the device cannot

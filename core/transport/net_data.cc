@@ -31,9 +31,13 @@ NetHeader header_in(const NetCall &c) {
   return header;
 }
 
+bool is_lent(const NetHeader &header) {
+  return header.bytes & kLent;
+}
 // Of the calls that a message came in.
 uint64_t calls_of(const NetCall &front) {
-  return front.kind == NetCall::Kind::pair || header_in(front).bytes <= kStagedBytes ? 1 : 2;
+  const NetHeader header = header_in(front);
+  return front.kind == NetCall::Kind::pair || is_lent(header) || header.bytes <= kStagedBytes ? 1 : 2;
 }
 
 } // namespace
@@ -64,7 +68,9 @@ void NetPort::size_calls(NetLink &link) {
   } else {
     const bool ahead = link.device->needs_mr();
     link.ahead = ahead ? std::min<uint32_t>(in_flight, kAheadBytes / (sizeof(NetHeader) + g.slot_bytes)) : 0;
-    if (link.ahead < 2) link.ahead = 0; // a header and its payload take one each
+    if (link.ahead < 2) link.ahead = lends(link) ? 2 : 0; // a header and its payload take one each
+    if (lends(link)) link.get = std::make_unique<NetCall>();
+    if (lends(link)) link.get->link = &link;
     link.calls.resize(std::max(link.ahead, ahead ? 2u : 1u));
   }
   for (NetCall &c : link.calls) c.link = &link;
@@ -121,7 +127,8 @@ uint32_t NetPort::window(const Ring &ring) const {
 }
 
 bool NetPort::can_send(Ring &ring) {
-  return !broken_ && !ring.net->call(ring.seq).busy;
+  const NetLink &link = *ring.net;
+  return !broken_ && !ring.net->call(ring.seq).busy && link.loans.size() < link.calls.size();
 }
 
 void NetPort::send(Ring &ring, const void *data, uint64_t bytes, uint32_t signature, bool home) {
@@ -132,6 +139,8 @@ void NetPort::send(Ring &ring, const void *data, uint64_t bytes, uint32_t signat
   c.bytes = bytes;
   c.header = {slot_word(ring.seq + 1, signature), bytes};
   c.staged = reinterpret_cast<uint8_t *>(&c.header);
+  MrCache::Entry *lent = home && lends(link) ? lendable(link, data, bytes) : nullptr;
+  if (lent) return lend(link, c, lent, data);
   const bool staged = !home || !use_home(link, c, const_cast<void *>(data), bytes);
   if (staged || link.device->needs_mr()) {
     NetStage &stage = staged && bytes > kStagedBytes ? link.large : link.small;
@@ -145,9 +154,15 @@ void NetPort::send(Ring &ring, const void *data, uint64_t bytes, uint32_t signat
     c.payload = c.staged + sizeof c.header;
     c.payload_mr = c.mr;
   }
+  count_and_post(link, c, bytes, bytes);
+}
+
+// Of `bytes`, for which the network is given `rest` beside the header.
+void NetPort::count_and_post(NetLink &link, NetCall &c, uint64_t bytes, uint64_t rest) {
+  Ring &ring = link.ring->ring;
   sends_pending_++;
   const bool first = link.unposted == ring.seq;
-  ring_advance(ring, bytes, bytes);
+  ring_advance(ring, bytes, rest);
   if (first && post_send(link, c)) return;
   if (std::find(backlog_.begin(), backlog_.end(), &link) == backlog_.end()) backlog_.push_back(&link);
 }
@@ -170,12 +185,14 @@ bool NetPort::post_send(NetLink &link, NetCall &c) {
 
 // ---- receiving
 
-bool NetPort::post_recv(NetLink &link, NetCall &c, tutti_net_buf *buf, uint32_t n) {
+// What need not be posted now is no fault when it cannot be: the step that needs the message will tell.
+bool NetPort::post_recv(NetLink &link, NetCall &c, tutti_net_buf *buf, uint32_t n, bool must) {
   for (uint32_t i = 0; i < n; i++) buf[i].tag = link.tag + i;
   const tutti_status s = net_.table->recv(link.ep, buf, n, nullptr, reinterpret_cast<uint64_t>(&c));
   if (s != TUTTI_OK) {
     if (c.home) link.device->cache->give_back(std::exchange(c.home, nullptr));
-    if (s < 0) fault(*link.device, link.ring->peer, s, fmt::format("receiving from rank {}", link.ring->peer));
+    if (s < 0) end(link, s);
+    if (s < 0 && must) tell_end(link);
     return false;
   }
   c.busy = true;
@@ -193,7 +210,7 @@ bool NetPort::post_single(NetLink &link, NetStage &stage, bool must) {
   c.payload = c.staged + sizeof(NetHeader);
   c.mr = stage.mr;
   tutti_net_buf buf{c.staged, stage.room, stage.mr, 0};
-  return post_recv(link, c, &buf, 1);
+  return post_recv(link, c, &buf, 1, must);
 }
 
 bool NetPort::post_pair(NetLink &link, uint64_t bytes, void *home) {
@@ -225,9 +242,9 @@ bool NetPort::post_payload(NetLink &link, uint64_t bytes, void *home) {
   return post_recv(link, c, &buf, 1);
 }
 
-void NetPort::post_ahead(NetLink &link) {
-  while (link.ahead && link.posted - link.taken < link.ahead)
-    if (!post_single(link, link.large, false)) {
+void NetPort::post_ahead(NetLink &link, bool must) {
+  while (link.ahead && !link.ended && link.posted - link.taken < link.ahead)
+    if (!post_single(link, link.large, must)) {
       if (!link.large.memory) link.ahead = 0; // no memory for that: each is posted at its step
       return;
     }
@@ -238,27 +255,41 @@ void NetPort::post_ahead(NetLink &link) {
 int NetPort::came(NetLink &link, const NetCall &c) {
   if (!c.complete) return 0;
   if (c.status >= 0 || c.status == TUTTI_ERR_TRUNCATED) return 1;
-  if (link.ended) raise(*std::exchange(link.ended, std::nullopt), link.ended_status);
+  tell_end(link);
   return 0;
+}
+
+// Nothing more will come. The reason is the first one.
+void NetPort::end(NetLink &link, tutti_status status) {
+  if (link.ended || broken_) return;
+  link.ended = error_of(*link.device, link.ring->peer, status, fmt::format("receiving from rank {}", link.ring->peer));
+  link.ended_status = status;
+}
+void NetPort::tell_end(NetLink &link) {
+  if (link.ended) raise(*link.ended, link.ended_status);
 }
 
 int NetPort::receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home, const uint8_t **payload, uint32_t *got) {
   NetLink &link = *ring.net;
   if (broken_ || !link.ready) return 0;
-  if (link.posted == link.taken && !(bytes > kStagedBytes ? post_pair(link, bytes, home) : post_single(link, link.small, true)))
+  if (lends(link) && link.posted - link.taken < 2) post_ahead(link, true); // lent or not, it fits
+  if (link.posted == link.taken &&
+      (lends(link) || !(bytes > kStagedBytes ? post_pair(link, bytes, home) : post_single(link, link.small, true))))
     return 0;
   const NetCall &front = link.call(link.taken);
   // The sender's call has header and payload, and a device may wait until it has a buffer for each.
   const bool two = bytes > kStagedBytes && front.kind != NetCall::Kind::pair;
-  if (two && link.posted - link.taken < 2 && !post_payload(link, bytes, home)) return 0;
+  if (two && !lends(link) && link.posted - link.taken < 2 && !post_payload(link, bytes, home)) return 0;
   if (!came(link, front)) return 0;
   const NetHeader header = header_in(front);
   *got = signature_in(header.word, ring.seq + 1);
   const bool cut = front.status == TUTTI_ERR_TRUNCATED;
-  if (cut || front.bytes < sizeof header || header.word != slot_word(ring.seq + 1, signature) || header.bytes != bytes)
-    return -1;
+  const bool mine = header.word == slot_word(ring.seq + 1, signature) && (header.bytes & ~kLent) == bytes;
+  if (cut || front.bytes < sizeof header || !mine) return -1;
+  if (is_lent(header)) return fetch(link, bytes, home, payload);
   *payload = front.payload;
   if (!two) return front.bytes == sizeof header + bytes ? 1 : -1;
+  if (link.posted - link.taken < 2) return 0; // the device took no more: again after progress
   const NetCall &second = link.call(link.taken + 1);
   if (!came(link, second)) return 0;
   *payload = second.kind == NetCall::Kind::payload ? second.payload : second.staged;
@@ -268,10 +299,15 @@ int NetPort::receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home,
 void NetPort::consume(Ring &ring, bool next_home) {
   NetLink &link = *ring.net;
   const NetCall &front = link.call(link.taken);
-  const uint64_t bytes = header_in(front).bytes, n = calls_of(front);
-  link.taken += n;
-  ring_advance(ring, bytes, bytes);
-  if (bytes <= kStagedBytes || !next_home) post_ahead(link);
+  const NetHeader header = header_in(front);
+  const uint64_t bytes = header.bytes & ~kLent;
+  link.taken += calls_of(front);
+  ring_advance(ring, bytes, is_lent(header) ? bytes + sizeof(NetDescriptor) : bytes);
+  if (is_lent(header)) {
+    add_relaxed(ring.lent, bytes);
+    owe(link);
+  }
+  if (lends(link) || bytes <= kStagedBytes || !next_home) post_ahead(link);
 }
 
 bool NetPort::arrived(const Ring &ring) const {
@@ -295,9 +331,7 @@ void NetPort::complete(const tutti_net_completion &done) {
     return;
   }
   c.bytes = done.bytes;
-  if (!failed || done.status == TUTTI_ERR_TRUNCATED || link.ended || broken_) return;
-  link.ended = error_of(*link.device, peer, done.status, fmt::format("receiving from rank {}", peer));
-  link.ended_status = done.status;
+  if (failed && done.status != TUTTI_ERR_TRUNCATED) end(link, done.status);
 }
 
 // ---- registrations of users' memory

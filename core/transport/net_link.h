@@ -8,9 +8,10 @@
 #include "transport/mr_cache.h"
 #include "transport/net_counters.h"
 #include "transport/ring.h"
-#include "tutti/plugin/net.h"
+#include "tutti/plugin/net_rma.h"
 #include <atomic>
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <new>
 #include <optional>
@@ -23,6 +24,14 @@ constexpr uint64_t kAheadBytes = 1 << 20; // of buffers of one link that are pos
 struct NetHeader {
   uint64_t word, bytes;
 };
+
+// Links of protocol `pull` may lend: then kLent is set in the header's length, and in the place of the payload is
+struct NetDescriptor {
+  uint64_t address; // in the sender's registered memory
+  uint32_t key_bytes, reserved;
+  std::byte key[TUTTI_NET_KEY_BYTES];
+};
+constexpr uint64_t kLent = 1ull << 63;
 
 class NetLink;
 
@@ -50,7 +59,7 @@ struct NetStage {
 
 // One call to the device; the cookie is its address.
 struct NetCall {
-  enum class Kind : uint8_t { send, single, pair, payload };
+  enum class Kind : uint8_t { send, single, pair, payload, get };
   NetLink *link = nullptr;
   Kind kind = Kind::send;
   bool busy = false; // of the device, or waiting to be
@@ -86,6 +95,18 @@ public:
   uint32_t ahead = 0;         // receive: buffers that may be posted before their messages are known
   std::optional<Error> ended; // a receive failed; told by the step that needs the message
   tutti_status ended_status = TUTTI_OK;
+
+  // Of links that lend. Another link, the other way, says which messages have been read: cumulative, an empty message whose
+  // header's word is the number of the last one.
+  struct Loan {
+    uint64_t message; // its number, from 1
+    MrCache::Entry *entry;
+  };
+  NetLink *acks = nullptr; // of a link that lends: its other link, and the way back
+  bool is_acks = false;
+  std::deque<Loan> loans;       // send: what the peer may still read
+  uint64_t read = 0, told = 0;  // receive: last lent message that has been read, and that the peer was told of
+  std::unique_ptr<NetCall> get; // receive: of the front message
 
   NetCall &call(uint64_t k) { return calls[k % calls.size()]; }
 };

@@ -24,6 +24,7 @@ Result<std::unique_ptr<NetPort>> NetPort::create(Transport &transport, Iface<tut
     log::info(log::Subsys::net, "net {}: no usable device", net.table->name);
     return std::unique_ptr<NetPort>();
   }
+  port->rma_ = net.plugin ? static_cast<const tutti_net_rma_v1 *>(net.plugin->iface(TUTTI_NET_RMA)) : nullptr;
   TUTTI_TRY(port->choose_first(count));
   return port;
 }
@@ -66,7 +67,7 @@ Status NetPort::open_device(uint32_t number) {
   config.nranks = b.nranks();
   if (const tutti_status s = net_.table->ctx_create(state(), number, &config, &device->ctx); s < 0)
     return plugin_error(*net_.plugin, s, fmt::format("opening device {}", device->info.name));
-  if (device->needs_mr()) device->cache = make_cache(*device);
+  if (device->needs_mr() || rma_) device->cache = make_cache(*device);
   device->at_start = read_counters(net_.plugin, number);
   devices_.push_back(std::move(device));
   open_++;
@@ -258,6 +259,7 @@ bool NetPort::progress() {
     {
       std::lock_guard lock(mutex_);
       rings.swap(to_listen_);
+      for (NetLink *l : std::exchange(paired_, {})) (l->ring->sending ? lenders_ : readers_).push_back(l);
       asked_.store(false, std::memory_order_relaxed);
     }
     for (RingCold *r : rings) start_listen(*r);
@@ -274,6 +276,7 @@ bool NetPort::progress() {
     for (int32_t i = 0; i < n; i++) complete(done[i]);
     moved |= n > 0;
   }
+  if (!lenders_.empty() || !readers_.empty()) moved |= settle();
   if (backlog_.empty()) return moved;
   std::erase_if(backlog_, [&](NetLink *l) {
     while (l->unposted < l->ring->ring.seq && post_send(*l, l->call(l->unposted))) moved = true;

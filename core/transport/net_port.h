@@ -26,6 +26,11 @@ public:
   void set_answer(RingCold &ring, std::span<const std::byte> answer);   // of the peer's connect() [the service thread]
   bool progress();                                                      // true when something moved
 
+  // Ranks whose nets can all read each other's registered memory may lend messages: `ring` then has descriptors, and `acks`,
+  // the other way, says what has been read. Idempotent. [binder]
+  bool can_lend() const { return rma_ != nullptr; }
+  void pair(Ring &ring, Ring &acks);
+
   uint32_t window(const Ring &ring) const; // messages of a send ring that may be under way at once
   bool can_send(Ring &ring);
   // After can_send(). home: `data` stays as it is until sends_pending() is 0 again.
@@ -36,12 +41,15 @@ public:
   // next_home: the next message of this link may be received into user memory.
   void consume(Ring &ring, bool next_home);
   bool arrived(const Ring &ring) const;
-  uint64_t sends_pending() const { return sends_pending_; } // messages that the device has not finished
+  // Messages that the device has not finished, or the peer has not read; and what a peer waits to be told.
+  uint64_t sends_pending() const { return sends_pending_ + lent_ + owed_; }
 
   // Users' memory: may be registered; may no longer, or goes. False: posts still use it, try again after progress().
   void allow(uint64_t number, const void *at, uint64_t bytes);
   bool disallow(uint64_t number);
   bool drop(const void *at, uint64_t bytes);
+
+  std::vector<int> unread_by() const; // peers that have still to read what was lent to them
 
   std::string describe(int peer) const; // [any]
   // [any] Contexts, listeners and endpoints, one each: a plugin does not tell how many it needs for them.
@@ -71,29 +79,46 @@ private:
   static bool use_home(NetLink &link, NetCall &c, void *home, uint64_t bytes);
   static void reset(NetCall &c, NetCall::Kind kind);
   bool post_send(NetLink &link, NetCall &c);
-  bool post_recv(NetLink &link, NetCall &c, tutti_net_buf *buf, uint32_t n);
+  void count_and_post(NetLink &link, NetCall &c, uint64_t bytes, uint64_t rest);
+  bool post_recv(NetLink &link, NetCall &c, tutti_net_buf *buf, uint32_t n, bool must = true);
   bool post_single(NetLink &link, NetStage &stage, bool must);
   bool post_pair(NetLink &link, uint64_t bytes, void *home);
   bool post_payload(NetLink &link, uint64_t bytes, void *home);
-  void post_ahead(NetLink &link);
+  void post_ahead(NetLink &link, bool must = false);
   int came(NetLink &link, const NetCall &c);
+  void end(NetLink &link, tutti_status status);
+  void tell_end(NetLink &link);
+
+  // net_pull.cc
+  static bool lends(const NetLink &link);
+  MrCache::Entry *lendable(NetLink &link, const void *at, uint64_t bytes);
+  void lend(NetLink &link, NetCall &c, MrCache::Entry *entry, const void *at);
+  int fetch(NetLink &link, uint64_t bytes, void *home, const uint8_t **payload);
+  bool start_get(NetLink &link, uint64_t bytes, void *home);
+  void owe(NetLink &link);
+  bool settle();
+  bool tell(NetLink &link);
+  bool hear(NetLink &acks);
 
   Transport &transport_;
   Iface<tutti_net_v1> net_;
+  const tutti_net_rma_v1 *rma_ = nullptr; // null: no peer's memory is read
   NetRoutes routes_;
-  uint32_t first_ = 0;                              // the device where no route names one
-  std::vector<std::unique_ptr<NetDevice>> devices_; // open ones
-  UniqueFd events_;                                 // of several devices: ready when one of theirs is
-  uint64_t sends_pending_ = 0;
+  uint32_t first_ = 0;                               // the device where no route names one
+  std::vector<std::unique_ptr<NetDevice>> devices_;  // open ones
+  UniqueFd events_;                                  // of several devices: ready when one of theirs is
+  uint64_t sends_pending_ = 0, lent_ = 0, owed_ = 0; // owed: links whose peer has still to be told what was read
   bool broken_ = false;
   std::optional<Error> late_; // a link that the peer closed, reported at late_until_ unless the peer said why before
   Clock::time_point late_until_{};
   std::atomic<uint64_t> open_{0};
   std::vector<std::unique_ptr<NetLink>> links_;
+  std::vector<NetLink *> lenders_, readers_; // links that lend, of either side
   std::vector<NetLink *> opening_, backlog_; // waiting for accept or ready; with messages that the device has not taken
   std::atomic<bool> asked_{false};
-  mutable std::mutex mutex_; // guards growth of links_, the end of devices_, to_listen_ and texts_
+  mutable std::mutex mutex_; // guards growth of links_, the end of devices_, to_listen_, paired_ and texts_
   std::vector<RingCold *> to_listen_;
+  std::vector<NetLink *> paired_;                         // new ones
   std::map<std::pair<int, uint32_t>, std::string> texts_; // by peer and device
 };
 

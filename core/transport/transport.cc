@@ -30,7 +30,7 @@ struct LinkMessage {
 };
 struct LocalInfo {
   uint32_t version;
-  uint8_t shm, net, reserved[2];
+  uint8_t shm, net, lends, reserved;
   int32_t pid, reserved1;
   uint64_t probe_address, probe_word; // what a peer that can read this process's memory finds there
 };
@@ -110,8 +110,15 @@ void Transport::stop() {
 }
 
 Bytes Transport::local_info() const {
-  const LocalInfo info{
-      2, uint8_t(shm_), uint8_t(net_ != nullptr), {}, ::getpid(), 0, reinterpret_cast<uintptr_t>(&probe_word_), probe_word_};
+  const LocalInfo info{3,
+                       uint8_t(shm_),
+                       uint8_t(net_ != nullptr),
+                       uint8_t(net_ && net_->can_lend()),
+                       0,
+                       ::getpid(),
+                       0,
+                       reinterpret_cast<uintptr_t>(&probe_word_),
+                       probe_word_};
   Bytes out(sizeof info);
   std::memcpy(out.data(), &info, sizeof info);
   return out;
@@ -124,6 +131,7 @@ Status Transport::set_peers(std::span<const Bytes> infos) {
   classes_.assign(static_cast<size_t>(n), LinkClass::local);
   readable_.assign(static_cast<size_t>(n), 1);
   pids_.assign(static_cast<size_t>(n), 0);
+  lends_.assign(static_cast<size_t>(n), 0);
   bool one_process = true, one_memory = true;
   for (int r = 0; r < n; r++) {
     LocalInfo info{};
@@ -149,6 +157,7 @@ Status Transport::set_peers(std::span<const Bytes> infos) {
     }
     classes_[static_cast<size_t>(r)] = c;
     pids_[static_cast<size_t>(r)] = info.pid;
+    lends_[static_cast<size_t>(r)] = c == LinkClass::net && net_->can_lend() && info.lends;
     if (c != LinkClass::shm) continue;
     Status readable = probe(r, info.pid, info.probe_address, info.probe_word);
     readable_[static_cast<size_t>(r)] = readable.ok();

@@ -77,6 +77,8 @@ public:
   bool shares_memory() const { return shares_memory_; } // every rank with every other one; all ranks see it alike
   // Why this rank cannot read the private memory of a process that it shares memory with, and of whose rank; "" = it can.
   const std::string &unreadable() const { return unreadable_; }
+  // Over a network: both can read what the other has registered.
+  bool can_lend(int peer) const { return lends_[static_cast<size_t>(peer)] != 0; }
   bool readable(int peer) const { return readable_[static_cast<size_t>(peer)] != 0; }
   int32_t pid(int peer) const { return pids_[static_cast<size_t>(peer)]; }
   // What a peer reads of this rank's memory from now on is thrown away, but for links that the owner connects meanwhile. [any
@@ -156,6 +158,7 @@ private:
   std::vector<LinkClass> classes_;
   std::vector<uint8_t> readable_; // by rank: its private memory can be read from here
   std::vector<int32_t> pids_;
+  std::vector<uint8_t> lends_; // by rank
   std::string unreadable_;
   uint64_t probe_word_; // what peers read to see whether they can
   std::unique_ptr<NetPort> net_;

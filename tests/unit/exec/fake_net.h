@@ -8,6 +8,8 @@
 namespace tutti::test {
 
 Iface<tutti_net_v1> fake_net();
+Iface<tutti_net_v1> fake_rma_net();                       // peers read each other's registered memory
+uint64_t fake_net_gets();                                 // done so far
 void fake_net_latency(std::chrono::milliseconds latency); // of every message from now on
 void fake_net_lose(uint64_t messages);                    // counts them as lost
 void fake_net_watch(const void *at, uint64_t bytes);      // counts buffers that are posted inside, from 0
