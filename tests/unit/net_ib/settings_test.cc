@@ -1,8 +1,11 @@
 // The options of net-ib.
 #include "host.h"
 #include "tutti/plugin/cxx/netif.hpp"
+#include <cstdlib>
 #include <doctest/doctest.h>
+#include <fstream>
 #include <set>
+#include <sstream>
 
 using namespace tutti::net_ib;
 using Opt = TestHost::Options;
@@ -19,7 +22,9 @@ TEST_CASE("every option has a type, a range that holds its default, and a name o
       CHECK(value >= o->min);
       CHECK(value <= o->max);
     }
-    if (o->env_aliases) CHECK(aliases.insert(o->env_aliases).second);
+    if (!o->env_aliases) continue;
+    CHECK(aliases.insert(o->env_aliases).second);
+    CHECK(std::string(o->env_aliases).rfind("NCCL_", 0) == 0); // other names of tutti's own the core does not know
   }
   CHECK(keys.size() + 1 == option_table.size());
   for (const char *name : {"NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_IB_TIMEOUT", "NCCL_IB_TC", "NCCL_IB_SL"}) {
@@ -87,4 +92,42 @@ TEST_CASE("wrong texts are refused with value, origin and what is allowed") {
   has(TestHost(Opt{{"addr_range", "10.0.0.0/8"}, {"family", "AF_INET6"}}).settings_error(),
       {"AF_INET6", "no address of family"});
   CHECK(TestHost(Opt{{"hca", "=mlx5_0:1:3:0, mlx5_1"}}).settings_error().empty());
+}
+
+namespace {
+
+// As docs/rdma.md shows the options.
+std::string options_table() {
+  std::string out = "| key | default | values | meaning | other names |\n| --- | --- | --- | --- | --- |\n";
+  for (const tutti_option *o = option_table.data(); o->key; ++o) {
+    std::string values = o->choices ? o->choices : "";
+    for (size_t at = 0; (at = values.find('|', at)) != values.npos;) values.replace(at, 1, ", ");
+    if (o->type == TUTTI_OPT_BOOL) values = "true, false";
+    if (o->type == TUTTI_OPT_INT) values = std::to_string(o->min) + " to " + std::to_string(o->max);
+    std::string names = o->env_aliases ? o->env_aliases : "";
+    for (size_t at = 0; (at = names.find(',', at)) != names.npos; at += 4) names.replace(at, 1, "`, `");
+    const std::string quoted_default = *o->default_value ? std::string("`") + o->default_value + "`" : "";
+    out += std::string("| `") + o->key + "` | " + quoted_default + " | " + values + " | " + o->help + " | " +
+           (names.empty() ? "" : "`" + names + "`") + " |\n";
+  }
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("docs/rdma.md shows the option table") {
+  const std::string path = TUTTI_SOURCE_DIR "/docs/rdma.md", open = "<!-- options -->\n", close = "<!-- /options -->";
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  std::string page = text.str();
+  const size_t from = page.find(open) + open.size(), to = page.find(close);
+  REQUIRE(page.find(open) != page.npos);
+  REQUIRE(to != page.npos);
+  if (std::getenv("TUTTI_TEST_UPDATE_DOCS")) {
+    page.replace(from, to - from, options_table());
+    std::ofstream(path) << page;
+  } else {
+    CHECK_MESSAGE(page.substr(from, to - from) == options_table(),
+                  "run TUTTI_TEST_UPDATE_DOCS=1 test_net_ib and commit docs/rdma.md");
+  }
 }
