@@ -21,8 +21,7 @@ Mr::Mr(Context &ctx, const tutti_region &region, bool relaxed_ordering)
     : addr_(reinterpret_cast<uint64_t>(region.addr)), bytes_(region.bytes) {
   for (const Rail &r : ctx.rails()) ports_.push_back(r.hca_index);
   keys_.reserve(ctx.hcas().size());
-  for (const auto &hca : ctx.hcas())
-    keys_.emplace_back(ctx.verbs(), *hca, region, relaxed_ordering, ctx.settings().use_dmabuf);
+  for (const auto &hca : ctx.hcas()) keys_.emplace_back(ctx.verbs(), *hca, region, relaxed_ordering, ctx.settings().use_dmabuf);
 }
 
 tutti_status Mr::key(void *out, uint32_t *bytes) const {
@@ -38,7 +37,8 @@ tutti_status Mr::key(void *out, uint32_t *bytes) const {
 
 Context::Context(const Host &host, const Settings &settings, Verbs &verbs, const Device &device,
                  const tutti_net_ctx_config &config, std::function<Time()> now)
-    : NetObject(host), settings_(settings), verbs_(verbs), now_(std::move(now)), own_(static_cast<uint32_t>(device.own.size())) {
+    : NetObject(host), settings_(settings), verbs_(verbs), now_(std::move(now)),
+      own_(static_cast<uint32_t>(device.own.size())) {
   if (config.traffic_class >= 0) settings_.traffic_class = static_cast<uint8_t>(config.traffic_class);
   try {
     for (const Port &p : device.own) open_port(p);
@@ -88,7 +88,8 @@ void Context::open_port(const Port &port) {
     plugin::fail(TUTTI_ERR_INVALID, port.device, " has no port ", static_cast<int>(port.port));
   rail.changes = rail.hca->events().port(port.port).changes();
   ibv_port_attr attr{};
-  if (const int err = verbs_.query_port(rail.hca->context(), port.port, &attr)) fail_errno(err, port.name(), ": ibv_query_port");
+  if (const int err = verbs_.query_port(rail.hca->context(), port.port, &attr))
+    fail_errno(err, port.name(), ": ibv_query_port");
   rail.largest = std::clamp<uint32_t>(attr.max_msg_sz, 4096, 1u << 30);
   refresh(rail);
   rails_.push_back(std::move(rail));

@@ -40,7 +40,9 @@ public:
 
   std::unique_ptr<Listener> listen(plugin::Address &addr);
   std::unique_ptr<Endpoint> connect(const plugin::Address &addr, plugin::Address &answer);
-  std::unique_ptr<Mr> mr_register(const tutti_region &region) { return std::make_unique<Mr>(*this, region, settings_.relaxed_ordering); }
+  std::unique_ptr<Mr> mr_register(const tutti_region &region) {
+    return std::make_unique<Mr>(*this, region, settings_.relaxed_ordering);
+  }
   int32_t progress(tutti_net_completion *out, uint32_t cap);
   int event_fd() { return epoll_; }
   bool arm();

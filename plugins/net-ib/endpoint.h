@@ -58,22 +58,22 @@ public:
   void rail_changed(const Rail &rail, bool up) noexcept;
   void device_failed(const Hca &hca, const std::string &why) noexcept;
   void queue_failed(const Hca &hca, uint32_t qp_num, const std::string &why) noexcept; // 0: any
-  bool waits() const { return !ready_ || busy(); } // needs look_after() soon
+  bool waits() const { return !ready_ || busy(); }                                     // needs look_after() soon
 
   // From the parts.
   Context &ctx() { return ctx_; }
   bool works() const { return failed_ == TUTTI_OK; }
   void fail(tutti_status status, const std::string &why) noexcept;
   void too_long(uint64_t number, uint64_t bytes) noexcept; // message `number` has no room in the buffer granted for it
-  static constexpr uint32_t control_reserve = 16; // work requests that credits leave to the rest
+  static constexpr uint32_t control_reserve = 16;          // work requests that credits leave to the rest
   const Card &peer() const { return peer_; }
-  uint32_t piece() const { return std::min(mine_.piece, peer_.piece); } // largest work request
+  uint32_t piece() const { return std::min(mine_.piece, peer_.piece); }            // largest work request
   uint32_t share_limit() const { return static_cast<uint32_t>(carriers_.size()); } // queue pairs that carry data now
   // The next queue pair for data that has room for n work requests; null: none.
   QueuePair *next_queue(uint32_t n);
   QueuePair *data_queue(uint32_t turn) const; // by turn, of those that carry data; null: none
   uint32_t turn() { return turn_++; }
-  QueuePair *credit_queue();           // of the path that credits take; null: none now
+  QueuePair *credit_queue(); // of the path that credits take; null: none now
   uint8_t peer_port(const QueuePair &qp) const { return peer_.path_port[qp.place().path]; }
   Window &window() { return *window_; }
   uint64_t peer_window() const { return peer_.window; }
@@ -97,13 +97,13 @@ private:
   Ends ends(const Path &path) const;
   void make_queues(Path &path);
   void wire(Path &path, const PortCard &port, const uint32_t *qpns);
-  void greet(Path &path);       // hello on each of its queue pairs
-  void greeted(Path &path);     // all were acknowledged
+  void greet(Path &path);                               // hello on each of its queue pairs
+  void greeted(Path &path);                             // all were acknowledged
   void not_greeted(Path &path, const std::string &why); // the first ones of a path were not heard
   void greet_again(Path &path, Time now);
   void wire_first(Path &path, Time now);
   void fail_path(Path &path, const std::string &why) noexcept;
-  void settle(Path &path);      // both sides have drained it
+  void settle(Path &path); // both sides have drained it
   void drive_path(Path &path, Time now);
   void probe(Path &path, Time now);
   void check_paths(Time now);
@@ -143,9 +143,9 @@ private:
   uint64_t version_ = 0; // of the state; each path carries the newest
   Home credit_home_;     // the path that credits take
   PeerState theirs_;
-  Time dark_since_{};                 // no path has been usable since
+  Time dark_since_{}; // no path has been usable since
   bool dark_ = false;
-  std::optional<Time> end_limit_;     // the peer has ended: what had arrived by then is waited for until here
+  std::optional<Time> end_limit_; // the peer has ended: what had arrived by then is waited for until here
   Sends sends_;
   Receives receives_;
   Reads reads_;

@@ -1,9 +1,9 @@
 // tutti/plugins/net-ib/endpoint_paths.cc: paths are made, used, given up and made anew.
 //
-// A path that fails on one side is stopped there: its queue pairs go to ERR, what was posted on them comes back, and then they are
-// gone, so that nothing of it can arrive late. Each side tells the other over its other paths how far it is, and what had arrived.
-// Only when both have drained a path is it settled: what the peer has not got is sent again over the others, and the path may
-// begin its next epoch, with new queue pairs.
+// A path that fails on one side is stopped there: its queue pairs go to ERR, what was posted on them comes back, and then they
+// are gone, so that nothing of it can arrive late. Each side tells the other over its other paths how far it is, and what had
+// arrived. Only when both have drained a path is it settled: what the peer has not got is sent again over the others, and the
+// path may begin its next epoch, with new queue pairs.
 #include "endpoint.h"
 
 namespace tutti::net_ib {
@@ -12,10 +12,10 @@ using plugin::text;
 
 namespace {
 
-constexpr uint32_t data_sends = 128;                  // work requests of a data queue pair; more than max_pieces
-constexpr uint32_t control_sends = 128, notes = 32;   // of a control queue pair; receives for what is no credit
-constexpr auto drain_time = std::chrono::seconds(1);  // a device that has not flushed a queue by then does not any more
-constexpr auto probe_time = std::chrono::seconds(1);  // of silence before the peer is asked for a sign of life
+constexpr uint32_t data_sends = 128;                 // work requests of a data queue pair; more than max_pieces
+constexpr uint32_t control_sends = 128, notes = 32;  // of a control queue pair; receives for what is no credit
+constexpr auto drain_time = std::chrono::seconds(1); // a device that has not flushed a queue by then does not any more
+constexpr auto probe_time = std::chrono::seconds(1); // of silence before the peer is asked for a sign of life
 constexpr auto longest_pause = std::chrono::seconds(5);
 constexpr auto first_pause = std::chrono::milliseconds(100);
 
@@ -180,7 +180,8 @@ void Endpoint::wire(Path &path, const PortCard &port, const uint32_t *qpns) {
     return;
   }
   path.why = explain_modify_qp(err, step, ends(path));
-  if (const std::string odd = mismatch(path.rail->port, {port.ethernet != 0, port.gid, static_cast<ibv_mtu>(port.mtu)}); !odd.empty())
+  if (const std::string odd = mismatch(path.rail->port, {port.ethernet != 0, port.gid, static_cast<ibv_mtu>(port.mtu)});
+      !odd.empty())
     path.why += text("; ", odd);
   host().debug(path.why);
   if (path.epoch > 0 || !worth_retrying(err, step)) fail_path(path, std::string(path.why));
@@ -208,7 +209,8 @@ void Endpoint::greeted(Path &path) {
   choose_queues();
 }
 
-// Before anything else was sent the same may be said again: the peer takes a packet with a number that it knows for the same one.
+// Before anything else was sent the same may be said again: the peer takes a packet with a number that it knows for the same
+// one.
 void Endpoint::not_greeted(Path &path, const std::string &why) {
   path.why = why;
   path.each_queue([](QueuePair &qp) { qp.stop(); });
@@ -298,7 +300,8 @@ void Endpoint::drive_path(Path &path, Time now) {
   }
   if (path.epoch == 0 && path.phase == Phase::offered && now >= path.again_at) wire_first(path, now);
   if (path.phase == Phase::wired && path.peer_wired && !path.greeted) greet(path);
-  if (path.phase == Phase::wired && path.control->stopped() && path.quiet() && now >= path.again_at && works()) greet_again(path, now);
+  if (path.phase == Phase::wired && path.control->stopped() && path.quiet() && now >= path.again_at && works())
+    greet_again(path, now);
   if (theirs_.head.version) apply_path(path);
   if (path.phase == Phase::drained && path.settled && now >= path.again_at && path.rail->up && works() && any_usable())
     make_again(path);
@@ -328,8 +331,7 @@ void Endpoint::check_paths(Time now) {
   const bool held = std::any_of(paths_.begin(), paths_.end(), alive);
   if (!held && !std::any_of(paths_.begin(), paths_.end(), hope))
     return fail(TUTTI_ERR_REMOTE, text("no path to the peer works any more", first_why()));
-  if (ready_ && now - dark_since_ >= ctx_.settings().link_down_timeout)
-    fail(TUTTI_ERR_TIMEOUT, all_down(now - dark_since_));
+  if (ready_ && now - dark_since_ >= ctx_.settings().link_down_timeout) fail(TUTTI_ERR_TIMEOUT, all_down(now - dark_since_));
 }
 
 std::string Endpoint::all_down(nanoseconds how_long) const {

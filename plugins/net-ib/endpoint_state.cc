@@ -1,8 +1,8 @@
 // tutti/plugins/net-ib/endpoint_state.cc: what the two sides of an endpoint tell each other about themselves, in mailboxes.
 //
-// A state is whole and newer ones say more: it does not matter which of them arrive. Each path has a mailbox of its own, so that
-// one which arrives late, over a path that has failed, cannot harm a newer one. A mailbox that is written while it is read has a
-// wrong checksum, and another immediate is on its way.
+// A state is whole and newer ones say more: it does not matter which of them arrive. Each path has a mailbox of its own, so
+// that one which arrives late, over a path that has failed, cannot harm a newer one. A mailbox that is written while it is read
+// has a wrong checksum, and another immediate is on its way.
 #include "endpoint.h"
 
 namespace tutti::net_ib {

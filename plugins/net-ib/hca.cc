@@ -10,8 +10,7 @@ using plugin::fail_errno;
 
 constexpr uint32_t first_capacity = 256; // of a completion queue
 
-Hca::Hca(const Host &host, Verbs &verbs, std::string name, const Settings &settings)
-    : verbs_(verbs), name_(std::move(name)) {
+Hca::Hca(const Host &host, Verbs &verbs, std::string name, const Settings &settings) : verbs_(verbs), name_(std::move(name)) {
   try {
     if (!(context_ = verbs_.open(name_))) fail(TUTTI_ERR_SYSTEM, name_, " ", explain_open(errno));
     if (const int err = verbs_.query_device(context_, &attributes_)) fail_errno(err, name_, ": ibv_query_device");
@@ -76,7 +75,8 @@ Registration::Registration(Verbs &verbs, Hca &hca, const tutti_region &region, b
   const bool dmabuf = region.kind == TUTTI_MEM_DMABUF || (region.kind == TUTTI_MEM_CUDA && region.dmabuf_fd >= 0);
   if (region.kind != TUTTI_MEM_HOST && !dmabuf) plugin::unsupported("device memory needs a dma-buf to be registered");
   if (dmabuf && (!use_dmabuf || region.dmabuf_fd < 0))
-    plugin::unsupported("memory of a dma-buf ", region.dmabuf_fd < 0 ? "without a descriptor" : "while the option dmabuf is off");
+    plugin::unsupported("memory of a dma-buf ",
+                        region.dmabuf_fd < 0 ? "without a descriptor" : "while the option dmabuf is off");
   constexpr unsigned plain = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
   const auto reg = [&](unsigned access) {
     return dmabuf ? verbs.reg_dmabuf_mr(hca.pd(), region.dmabuf_offset, region.bytes, reinterpret_cast<uint64_t>(region.addr),

@@ -1,4 +1,5 @@
-// tutti/plugins/net-ib/hca.h: a device of the host, opened for one context: its protection domain, completion queues and events.
+// tutti/plugins/net-ib/hca.h: a device of the host, opened for one context: its protection domain, completion queues and
+// events.
 #pragma once
 #include "events.h"
 #include "ports.h"

@@ -1,5 +1,5 @@
-// tutti/plugins/net-ib/listener.h: the accepting side before it knows its peer. Nothing listens on a network: its queue pairs take
-// packets only from those that the answer names.
+// tutti/plugins/net-ib/listener.h: the accepting side before it knows its peer. Nothing listens on a network: its queue pairs
+// take packets only from those that the answer names.
 #pragma once
 #include "endpoint.h"
 

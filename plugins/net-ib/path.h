@@ -10,21 +10,22 @@ struct Path {
   uint8_t index = 0;
   bool spare = false; // carries data only while no other does
   Rail *rail = nullptr;
-  // One life of a path is an epoch: offered (queue pairs exist), wired (they can send and receive), up (the peer has answered over
-  // each), draining (stopped, what was posted comes back), drained (gone; what had arrived is settled). Each side tells its phase.
+  // One life of a path is an epoch: offered (queue pairs exist), wired (they can send and receive), up (the peer has answered
+  // over each), draining (stopped, what was posted comes back), drained (gone; what had arrived is settled). Each side tells
+  // its phase.
   uint32_t epoch = 0;
   Phase phase = Phase::offered;
   bool settled = false; // drained, and the peer as well
   bool peer_wired = false;
   std::unique_ptr<QueuePair> control;
   std::vector<std::unique_ptr<QueuePair>> data;
-  uint32_t unheard = 0;        // hellos that were not acknowledged
-  bool greeted = false;        // hellos were sent
-  bool state_posted = false;   // a state is under way on it
-  uint64_t published = 0;      // version of the last one
-  bool heard = true;           // something was acknowledged or came since it was last looked at
-  bool probing = false;        // a keepalive is under way
-  bool broken_hello = false;   // a hello was not heard; again when all is quiet
+  uint32_t unheard = 0;      // hellos that were not acknowledged
+  bool greeted = false;      // hellos were sent
+  bool state_posted = false; // a state is under way on it
+  uint64_t published = 0;    // version of the last one
+  bool heard = true;         // something was acknowledged or came since it was last looked at
+  bool probing = false;      // a keepalive is under way
+  bool broken_hello = false; // a hello was not heard; again when all is quiet
   Time drain_limit{}, probe_at{}, again_at{};
   std::chrono::milliseconds pause{100}; // before it is made anew
   std::string why;                      // it failed

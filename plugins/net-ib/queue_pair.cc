@@ -68,8 +68,7 @@ int QueuePair::start_again() {
   attr.port_num = rail_.port.port;
   attr.pkey_index = rail_.port.pkey_index;
   attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-  if (const int err =
-          ctx_.verbs().modify_qp(qp_, &attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS))
+  if (const int err = ctx_.verbs().modify_qp(qp_, &attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS))
     return err;
   return stock(shape_.receives);
 }

@@ -1,7 +1,7 @@
 // tutti/plugins/net-ib/queue_pair.h: an RC queue pair with an account of what is posted on it.
 //
-// Work requests complete in order, so that the completion of one stands for those before it: only the last of a run that is posted
-// together asks for a completion.
+// Work requests complete in order, so that the completion of one stands for those before it: only the last of a run that is
+// posted together asks for a completion.
 #pragma once
 #include "hca.h"
 #include "wire.h"
@@ -40,7 +40,7 @@ public:
     uint8_t path = 0, index = 0;
     uint32_t epoch = 0;
   };
-  static constexpr uint32_t chain = 16; // work requests posted together, the last of which is signalled
+  static constexpr uint32_t chain = 16;   // work requests posted together, the last of which is signalled
   static constexpr uint32_t restock = 16; // receives used up before they are posted again, together
 
   // In INIT, with receives posted.
@@ -62,8 +62,8 @@ public:
     uint32_t qpn;
   };
   int wire(const Peer &peer, ibv_qp_state &step);
-  void stop() noexcept;                // to ERR: nothing arrives any more, everything posted is flushed
-  int start_again();                   // stopped and quiet: back to INIT, to be wired with the same numbers
+  void stop() noexcept; // to ERR: nothing arrives any more, everything posted is flushed
+  int start_again();    // stopped and quiet: back to INIT, to be wired with the same numbers
   bool quiet() const { return head_ == tail_ && stocked_ == 0; }
   bool stopped() const { return stopped_; }
   bool wired() const { return wired_; }

@@ -22,11 +22,13 @@ tutti_status Reads::post(const tutti_net_buf &to, uint64_t remote, const ReadKey
     ep_.ctx().complete(cookie, 0, inside && to.bytes == 0 ? TUTTI_OK : TUTTI_ERR_INVALID);
     return TUTTI_OK;
   }
-  const auto number = static_cast<uint64_t>(
-      std::find_if(reads_.begin(), reads_.end(), [](const Read &r) { return !r.used; }) - reads_.begin());
+  const auto number =
+      static_cast<uint64_t>(std::find_if(reads_.begin(), reads_.end(), [](const Read &r) { return !r.used; }) - reads_.begin());
   Read &r = reads_[number];
   const Settings &s = ep_.ctx().settings();
-  r = {to, remote, cookie, 0, key, Split::of(to.bytes, s.split_data ? std::min(std::max(1u, ep_.share_limit()), most_) : 1, s.split_min), true};
+  r = {to,  remote, cookie,
+       0,   key,    Split::of(to.bytes, s.split_data ? std::min(std::max(1u, ep_.share_limit()), most_) : 1, s.split_min),
+       true};
   r.missing = (uint64_t{1} << r.split.count) - 1;
   ++busy_;
   for (uint32_t i = 0; i < r.split.count; ++i) again_.push_back({number, static_cast<uint8_t>(i)});
@@ -48,8 +50,9 @@ bool Reads::post_share(const Share &s) {
   for (uint64_t done = 0; done < bytes; done += piece) {
     const bool last = bytes - done <= piece;
     wr.wr.rdma.remote_addr = r.remote + offset + done;
-    qp->add(wr, static_cast<uint8_t *>(r.to.addr) + offset + done, static_cast<uint32_t>(std::min<uint64_t>(piece, bytes - done)),
-            mr->lkey(qp->rail()), false, {s.number, last ? Work::read : Work::piece, s.share});
+    qp->add(wr, static_cast<uint8_t *>(r.to.addr) + offset + done,
+            static_cast<uint32_t>(std::min<uint64_t>(piece, bytes - done)), mr->lkey(qp->rail()), false,
+            {s.number, last ? Work::read : Work::piece, s.share});
   }
   qp->flush();
   return true;

@@ -72,7 +72,8 @@ void Receives::arrived(Tag tag, uint32_t bytes, uint32_t piece) {
   const uint64_t number = tag.whole(queue_.head);
   const uint64_t bit = uint64_t{1} << tag.share;
   if (number >= granted_)
-    return ep_.fail(TUTTI_ERR_INTERNAL, text("message ", number, " came, of which the peer was not told; the next is ", granted_));
+    return ep_.fail(TUTTI_ERR_INTERNAL,
+                    text("message ", number, " came, of which the peer was not told; the next is ", granted_));
   Message &m = queue_[number];
   if ((m.shares != 0 && m.shares != tag.shares) || tag.share >= tag.shares || (m.arrived & bit))
     return ep_.fail(TUTTI_ERR_INTERNAL, text("share ", tag.share, " of ", tag.shares, " of message ", number, " came twice"));

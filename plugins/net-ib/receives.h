@@ -1,5 +1,5 @@
-// tutti/plugins/net-ib/receives.h: buffers of the accepting side. A credit tells the sender about each, and the immediates of the
-// shares say when it has been filled.
+// tutti/plugins/net-ib/receives.h: buffers of the accepting side. A credit tells the sender about each, and the immediates of
+// the shares say when it has been filled.
 #pragma once
 #include "path.h"
 
@@ -13,9 +13,9 @@ public:
   void open(uint32_t calls);
   tutti_status post(const tutti_net_buf *bufs, uint32_t n, uint64_t *received, uint64_t cookie);
   void arrived(Tag tag, uint32_t bytes, uint32_t piece);
-  void grant();                     // writes credits that the sender has not been told of
+  void grant();                       // writes credits that the sender has not been told of
   void revoke() { withheld_ = true; } // the path of the credits has failed
-  void grant_again(uint64_t from);  // the sender has seen those before
+  void grant_again(uint64_t from);    // the sender has seen those before
   void finish(tutti_status status);
   uint64_t done() const { return queue_.head; }
   uint32_t write_arrived(uint8_t *out) const; // of the unfinished messages, up to the last one of which something has arrived

@@ -38,7 +38,8 @@ void Sends::credits(uint64_t end) {
     Credit &c = ring_[granted_ % ring_.size()];
     std::memcpy(&c, ep_.window().at(granted_ % ring_.size() * stride), stride);
     if (c.number != static_cast<uint32_t>(granted_))
-      return ep_.fail(TUTTI_ERR_INTERNAL, plugin::text("the receiver granted message ", c.number, " in the place of ", granted_));
+      return ep_.fail(TUTTI_ERR_INTERNAL,
+                      plugin::text("the receiver granted message ", c.number, " in the place of ", granted_));
   }
 }
 

@@ -41,21 +41,21 @@ private:
   };
   Home &home(uint64_t number, uint32_t share) { return homes_[(number & (homes_.size() / most_ - 1)) * most_ + share]; }
   const Credit &credit(uint64_t number) const { return ring_[number % ring_.size()]; }
-  bool start(uint64_t number);                       // posts all its shares, or none
+  bool start(uint64_t number); // posts all its shares, or none
   void post_share(QueuePair &qp, uint64_t number, uint32_t share);
-  void touch(QueuePair &qp);                         // to be flushed
+  void touch(QueuePair &qp); // to be flushed
   void flush();
   void retire();
   uint32_t requests(const Message &m) const; // work requests of its largest share
 
   Endpoint &ep_;
   Queue<Message> queue_;
-  uint64_t next_ = 0;         // the oldest one that was not started
-  uint64_t granted_ = 0;      // credits have come for messages before it
-  std::vector<Credit> ring_;  // copies: what the peer writes later cannot change them
-  uint32_t most_ = 1;         // shares of a message
-  std::vector<Home> homes_;   // of shares, most_ for each message
-  std::vector<Share> again_;  // to be posted again
+  uint64_t next_ = 0;        // the oldest one that was not started
+  uint64_t granted_ = 0;     // credits have come for messages before it
+  std::vector<Credit> ring_; // copies: what the peer writes later cannot change them
+  uint32_t most_ = 1;        // shares of a message
+  std::vector<Home> homes_;  // of shares, most_ for each message
+  std::vector<Share> again_; // to be posted again
   std::vector<QueuePair *> touched_;
   uint64_t call_bytes_ = 0;
 };

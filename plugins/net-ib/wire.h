@@ -11,12 +11,12 @@
 
 namespace tutti::net_ib {
 
-inline constexpr uint32_t max_batch = 4;                        // messages of one call
-inline constexpr uint32_t max_calls = 2048;                     // so that a window has no more messages than an immediate tells apart
-inline constexpr uint32_t max_paths = 8, max_shares = 62;       // of an endpoint, of a message
-inline constexpr uint32_t max_pieces = 64;                      // work requests of a share
-inline constexpr uint64_t max_message = uint64_t{1} << 30;      // of one buffer
-inline constexpr uint32_t card_qpns = 168;                      // queue pairs that fit into a Card
+inline constexpr uint32_t max_batch = 4;                  // messages of one call
+inline constexpr uint32_t max_calls = 2048;               // so that a window has no more messages than an immediate tells apart
+inline constexpr uint32_t max_paths = 8, max_shares = 62; // of an endpoint, of a message
+inline constexpr uint32_t max_pieces = 64;                // work requests of a share
+inline constexpr uint64_t max_message = uint64_t{1} << 30; // of one buffer
+inline constexpr uint32_t card_qpns = 168;                 // queue pairs that fit into a Card
 
 struct PortCard {
   ibv_gid gid;
@@ -28,11 +28,11 @@ struct PortCard {
 
 struct Card {
   uint32_t magic, checksum;
-  uint64_t token;  // the listener's; the answer repeats it
-  uint64_t window; // address
-  uint32_t messages; // of the listener's receive queue: entries of the credit ring
-  uint32_t psn;      // of this side's queue pairs, with their numbers
-  uint32_t piece;    // largest write, bytes
+  uint64_t token;                       // the listener's; the answer repeats it
+  uint64_t window;                      // address
+  uint32_t messages;                    // of the listener's receive queue: entries of the credit ring
+  uint32_t psn;                         // of this side's queue pairs, with their numbers
+  uint32_t piece;                       // largest write, bytes
   uint8_t ports, paths, active, queues; // paths of the listener, the first `active` of which carry data; data queue pairs each
   uint8_t reads_out, reads_in;          // RDMA READs under way that this side's ports take
   uint8_t path_port[max_paths];         // this side's port of each path
@@ -83,7 +83,8 @@ inline size_t credit_bytes(uint32_t ports) {
 }
 
 // State of an endpoint, as its peer finds it in a mailbox: this head, a PathState and the queue pair numbers of each path, then
-// of the receiver a word for each unfinished message: which of its shares have arrived. A newer one says all that an older said.
+// of the receiver a word for each unfinished message: which of its shares have arrived. A newer one says all that an older
+// said.
 enum class Phase : uint8_t { offered, wired, up, draining, drained };
 struct PathState {
   uint32_t epoch; // how often the path has been made anew
@@ -109,7 +110,8 @@ struct WindowShape {
   uint32_t messages, ports, paths, queues; // ports: of the receiver
   size_t credits() const { return messages * credit_bytes(ports); }
   size_t state() const {
-    return (sizeof(StateHead) + paths * (sizeof(PathState) + (queues + 1) * sizeof(uint32_t)) + messages * sizeof(uint64_t) + 63) &
+    return (sizeof(StateHead) + paths * (sizeof(PathState) + (queues + 1) * sizeof(uint32_t)) + messages * sizeof(uint64_t) +
+            63) &
            ~size_t{63};
   }
   size_t mailbox(uint32_t path) const { return ((credits() + 63) & ~size_t{63}) + path * state(); }
