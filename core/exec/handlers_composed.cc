@@ -72,11 +72,7 @@ struct Composer {
     if (!has(TUTTI_STEP_STORE) || step.dst.count != 1) return nullptr;
     return piece_of(lane, f, step.dst.buf, chunk_at(step.dst, lane.iter)).at;
   }
-  uint8_t *recv_home() const {
-    return (cold.life & kRecvHome) && s.recv_count == 1 && !has(TUTTI_STEP_SRC) && step.dst.buf != TUTTI_BUF_SCRATCH
-               ? single_dst()
-               : nullptr;
-  }
+  uint8_t *recv_home() const { return cold.recv_home ? single_dst() : nullptr; }
 
   // 1 operand k is plain memory at *at.
   int receive(uint32_t k, const uint8_t **at) {
@@ -172,7 +168,7 @@ struct Composer {
     for (uint32_t k = 0; k < s.recv_count; k++) {
       Ring &r = *s.recv[k].ring;
       if (r.net)
-        port_of(r)->consume(r);
+        port_of(r)->consume(r, lane.iter + 1 < s.repeat ? cold.recv_home : cold.next_home);
       else if (descriptors())
         consume_lent(r, m.bytes);
       else

@@ -18,9 +18,10 @@ enum : uint32_t {
   kRegionAsk = 3, // for the region `id`
   kRegionGive = 4,
   kRegionGone = 5,
+  kAnswer = 6, // to a grant of a net link
 };
 
-// Followed by the net address in a grant of a net link.
+// Followed, for a net link, by the net's address in a grant and by what connect() answered in an answer.
 struct LinkMessage {
   uint32_t type;
   uint32_t conn; // of a region that is given without a descriptor: errno, why
@@ -29,11 +30,12 @@ struct LinkMessage {
 };
 struct LocalInfo {
   uint32_t version;
-  uint8_t shm, net, reserved[2];
+  uint8_t shm, net, lends, reserved;
   int32_t pid, reserved1;
   uint64_t probe_address, probe_word; // what a peer that can read this process's memory finds there
 };
 const uint64_t kTag = make_tag(MsgKind::link, 0);
+constexpr auto kEndTime = std::chrono::seconds(5); // for posts that use memory which ends
 
 uint64_t *credit_line(uint8_t *memory, uint32_t reader) {
   return reinterpret_cast<uint64_t *>(memory + kCreditOffset + uint64_t(reader) * kCreditStride);
@@ -108,8 +110,15 @@ void Transport::stop() {
 }
 
 Bytes Transport::local_info() const {
-  const LocalInfo info{
-      2, uint8_t(shm_), uint8_t(net_ != nullptr), {}, ::getpid(), 0, reinterpret_cast<uintptr_t>(&probe_word_), probe_word_};
+  const LocalInfo info{3,
+                       uint8_t(shm_),
+                       uint8_t(net_ != nullptr),
+                       uint8_t(net_ && net_->can_lend()),
+                       0,
+                       ::getpid(),
+                       0,
+                       reinterpret_cast<uintptr_t>(&probe_word_),
+                       probe_word_};
   Bytes out(sizeof info);
   std::memcpy(out.data(), &info, sizeof info);
   return out;
@@ -122,6 +131,7 @@ Status Transport::set_peers(std::span<const Bytes> infos) {
   classes_.assign(static_cast<size_t>(n), LinkClass::local);
   readable_.assign(static_cast<size_t>(n), 1);
   pids_.assign(static_cast<size_t>(n), 0);
+  lends_.assign(static_cast<size_t>(n), 0);
   bool one_process = true, one_memory = true;
   for (int r = 0; r < n; r++) {
     LocalInfo info{};
@@ -147,6 +157,7 @@ Status Transport::set_peers(std::span<const Bytes> infos) {
     }
     classes_[static_cast<size_t>(r)] = c;
     pids_[static_cast<size_t>(r)] = info.pid;
+    lends_[static_cast<size_t>(r)] = c == LinkClass::net && net_->can_lend() && info.lends;
     if (c != LinkClass::shm) continue;
     Status readable = probe(r, info.pid, info.probe_address, info.probe_word);
     readable_[static_cast<size_t>(r)] = readable.ok();
@@ -240,7 +251,37 @@ Status Transport::offer_region(uint64_t id) {
   return {};
 }
 
-void Transport::region_freed(uint64_t id) {
+void Transport::keep(uint64_t number, const void *at, uint64_t bytes) {
+  if (net_ && alone_) (void)alone_([&] { net_->allow(number, at, bytes); });
+}
+
+void Transport::forget(uint64_t number) {
+  end_registrations([&] { return net_->disallow(number); }, "a buffer is deregistered");
+}
+
+// Posts that still use the memory end first. None is left where its operations have completed, as the caller promised.
+void Transport::end_registrations(const std::function<bool()> &end, std::string_view what) {
+  if (!net_ || !alone_) return;
+  const Deadline patience = Deadline::in(kEndTime);
+  bool gone = false;
+  while (!gone) {
+    const bool alive = alone_([&] {
+      gone = end();
+      if (!gone) (void)net_->progress();
+    });
+    if (!alive) return; // and all registrations with the links
+    if (gone) return;
+    if (patience.expired())
+      return log::error(log::Subsys::net,
+                        "{} while the network still uses it, for {} s now: operations on it had not completed", what,
+                        std::chrono::duration_cast<std::chrono::seconds>(kEndTime).count());
+    std::this_thread::yield();
+  }
+}
+
+void Transport::region_freed(const Region &region) {
+  const uint64_t id = region.id;
+  end_registrations([&] { return net_->drop(region.at, region.bytes); }, "memory of tuttiMemAlloc is freed");
   std::vector<int> peers;
   {
     std::lock_guard lock(mutex_);
@@ -404,6 +445,8 @@ void Transport::on_message(Message message) {
     return peer_regions_.map(message.from, m.id, message.fd.get(), static_cast<int>(m.conn));
   case kRegionGone:
     return peer_regions_.drop(message.from, m.id);
+  case kAnswer:
+    return on_answer(message.from, conn, m.geometry, std::span(message.data).subspan(sizeof m));
   default:
     break;
   }
@@ -454,12 +497,26 @@ Status Transport::grant(RingCold &ring, int to) {
   return bootstrap_.send(to, kTag, std::as_bytes(std::span(&m, 1)), fd.get());
 }
 
-void Transport::send_net_grant(RingCold &ring, std::span<const std::byte> address) {
-  const LinkMessage m{kGrant, ring.conn, ring.geometry, 0};
-  Bytes data(sizeof m + address.size());
+void Transport::on_answer(int from, uint16_t conn, const Geometry &geometry, std::span<const std::byte> answer) {
+  std::lock_guard lock(mutex_);
+  const auto it = rings_.find(Key{from, conn, false, geometry});
+  if (it != rings_.end() && it->second->ring.net) net_->set_answer(*it->second, answer);
+}
+
+void Transport::send_net(uint32_t type, const RingCold &ring, std::span<const std::byte> rest) {
+  const LinkMessage m{type, ring.conn, ring.geometry, 0};
+  Bytes data(sizeof m + rest.size());
   std::memcpy(data.data(), &m, sizeof m);
-  std::copy(address.begin(), address.end(), data.begin() + sizeof m);
+  std::copy(rest.begin(), rest.end(), data.begin() + sizeof m);
   if (Status s = bootstrap_.send(ring.peer, kTag, data); !s.ok()) report(s.error());
+}
+
+void Transport::send_net_grant(RingCold &ring, std::span<const std::byte> address) {
+  send_net(kGrant, ring, address);
+}
+
+void Transport::send_net_answer(RingCold &ring, std::span<const std::byte> answer) {
+  send_net(kAnswer, ring, answer);
 }
 
 void Transport::on_grant(RingCold &ring, uint64_t id, const UniqueFd &fd, std::span<const std::byte> rest) {

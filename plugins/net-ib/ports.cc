@@ -103,6 +103,7 @@ bool take_attributes(const Settings &settings, Verbs &verbs, ibv_context *contex
                      std::string &why) {
   port.ethernet = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
   port.lid = attr.lid;
+  port.max_message = attr.max_msg_sz;
   port.mtu = smaller_mtu(attr.active_mtu, settings.mtu);
   if (attr.state != IBV_PORT_ACTIVE) {
     why = text("its state is ", state_text(attr.state));

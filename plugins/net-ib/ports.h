@@ -15,6 +15,7 @@ struct Port {
   bool ethernet = false; // RoCE; else InfiniBand, with a LID
   uint16_t lid = 0;
   ibv_mtu mtu = IBV_MTU_1024; // to use: the active one, or less where the settings say so
+  uint32_t max_message = 0;   // bytes of one request
   uint32_t speed_mbps = 0;    // 0 = unknown
   int gid_index = -1;         // -1: none needed (InfiniBand within one subnet)
   int roce_version = 0;       // of the GID
