@@ -168,12 +168,12 @@ record() {
     [ $# -gt 1 ] && shift
     [[ "|$expected|" == *"|$verdict|"* ]] || good=no
     [ "$verdict" != error ] || [ -z "$said_all" ] || grep -qE -- "$said_all" <<<"$line" || good="no: the error does not say \"$said_all\""
-    printf '%-4s  %-16s %-72s  rank %d  %-10s  %s\n' "${good%%:*}" "$name" "$what" "$r" "$verdict" "${line#rank [0-9]: }" >>"$VM_OUT/table.txt"
+    printf '%-4s  %-16s %-72s  rank %d  %-10s  %s\n' "${good%%:*}" "$name" "$what" "$r" "$verdict" "$(cut -c1-400 <<<"${line#rank [0-9]: }")" >>"$VM_OUT/table.txt"
     what='"'
   done
   said_all=""
   check "$name" [ "$good" = yes ] || { [ "$good" = no ] || echo "        $good"; }
-  [ "$good" = yes ] || for r in "${!rank_status[@]}"; do echo "-- rank $r:"; tail -n 5 "$VM_OUT/$name.$r"; done
+  [ "$good" = yes ] || for r in "${!rank_status[@]}"; do echo "-- rank $r:"; tail -n 5 "$VM_OUT/$name.$r" | cut -c1-500; done
 }
 show_table() {
   echo "good  case             what was done"
