@@ -202,6 +202,7 @@ void Endpoint::greet(Path &path) {
 void Endpoint::greeted(Path &path) {
   if (path.phase != Phase::wired) return;
   path.phase = Phase::up;
+  if (path.epoch > 0) host().debug(path_text(path), ": works again");
   path.why.clear();
   path.pause = first_pause;
   path.probe_at = ctx_.now() + probe_time;

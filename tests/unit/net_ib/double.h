@@ -25,6 +25,7 @@ struct DoublePort {
   ibv_gid gid{};
   bool up = true;      // as the device says
   bool drops = false;  // loses everything, and nobody is told
+  bool slow = false;   // what was sent through it stays on its way for long
   bool has_gid = true; // else its table is empty
   ibv_mtu mtu = IBV_MTU_1024;
   uint32_t largest = 8 << 20; // message
@@ -188,6 +189,7 @@ public:
   void kill(Machine &host);                                  // its process ends: queue pairs are gone, nobody says so
   void break_qp(uint32_t qpn);                               // its device gives up on it
   DoubleQp *find(uint32_t qpn);
+  std::vector<uint32_t> queue_pairs(const DoubleDevice &device) const;
 
   // What happened.
   uint64_t rnr = 0, overflows = 0, late_letters = 0, packets = 0, wire_bytes = 0, duplicates = 0, letters = 0;

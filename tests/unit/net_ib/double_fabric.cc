@@ -41,6 +41,13 @@ Machine &Fabric::host(const std::string &name, const std::vector<std::string> &d
   return h;
 }
 
+std::vector<uint32_t> Fabric::queue_pairs(const DoubleDevice &device) const {
+  std::vector<uint32_t> out;
+  for (const auto &[qpn, qp] : qps_)
+    if (qp->context->device == &device) out.push_back(qpn);
+  return out;
+}
+
 DoubleQp *Fabric::find(uint32_t qpn) {
   const auto it = qps_.find(qpn);
   return it == qps_.end() ? nullptr : it->second.get();
@@ -68,8 +75,9 @@ void Fabric::collect(std::vector<Action> &out) {
     if (!qp->receives.empty()) out.push_back({Action::flush_receive, qp.get(), nullptr});
   }
   for (auto it = flows_.begin(); it != flows_.end();) {
-    if (!it->letters.empty()) out.push_back({Action::deliver, nullptr, &*it});
-    if (!it->acks.empty()) out.push_back({Action::ack, nullptr, &*it});
+    const bool waits = it->port->slow && below(16);
+    if (!it->letters.empty() && !waits) out.push_back({Action::deliver, nullptr, &*it});
+    if (!it->acks.empty() && !waits) out.push_back({Action::ack, nullptr, &*it});
     it = !it->from && it->letters.empty() && it->acks.empty() ? flows_.erase(it) : std::next(it);
   }
 }
