@@ -256,8 +256,10 @@ private:
   struct Registration {
     const void *buffer;
     uint64_t bytes;
+    uint64_t number;
   };
   std::vector<std::unique_ptr<Registration>> registrations_; // their addresses are the handles
+  uint64_t registered_ = 0;                                  // so far
   const uint32_t premul_salt_;                               // tells this communicator's handles from others'
   std::vector<Engine::Dependency> after_;
   struct Hold {

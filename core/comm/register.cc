@@ -11,7 +11,8 @@ Result<void *> Communicator::register_buffer(const void *buffer, uint64_t bytes)
   if (bytes > UINTPTR_MAX - reinterpret_cast<uintptr_t>(buffer))
     return tutti::fail(Code::invalid_argument, "register: {} bytes at {} go beyond the end of memory", bytes, buffer);
   TUTTI_TRY(core_->engine->offer(buffer, bytes));
-  registrations_.push_back(std::make_unique<Registration>(Registration{buffer, bytes}));
+  registrations_.push_back(std::make_unique<Registration>(Registration{buffer, bytes, ++registered_}));
+  core_->engine->keep(registered_, buffer, bytes);
   return static_cast<void *>(registrations_.back().get());
 }
 
@@ -19,7 +20,9 @@ Status Communicator::deregister_buffer(const void *handle) {
   const auto it = std::find_if(registrations_.begin(), registrations_.end(), [&](const auto &r) { return r.get() == handle; });
   if (it == registrations_.end())
     return tutti::fail(Code::invalid_argument, "deregister: {} is no registration of this communicator", handle);
+  const uint64_t number = (*it)->number;
   registrations_.erase(it); // mappings stay until the memory is freed
+  if (core_ && core_->engine) core_->engine->forget(number);
   return {};
 }
 

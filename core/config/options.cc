@@ -72,6 +72,14 @@ const std::vector<Option> &table() {
      .env = "TUTTI_NET_MERGE_LEVEL", .aliases = {"NCCL_NET_MERGE_LEVEL"}, .choices = "LOC|PORT|PIX|PXB|P2C|PXN|PHB|SYS",
      .scope = Scope::communicator, .agree = true},
 
+    {.key = "net.registrations", .type = TUTTI_OPT_INT, .default_value = "1024",
+     .help = "pieces of users' memory that stay registered with each device of a network that needs that (0 = none: messages from "
+             "and to them are copied)",
+     .env = "TUTTI_NET_REGISTRATIONS", .max = 1 << 20, .scope = Scope::communicator},
+    {.key = "net.registered_bytes", .type = TUTTI_OPT_BYTES, .default_value = "0",
+     .help = "most bytes of them for each device and communicator (0 = as much as the system lets be pinned)",
+     .env = "TUTTI_NET_REGISTERED_BYTES", .max = INT64_MAX, .scope = Scope::communicator},
+
     {.key = "net.traffic_class", .type = TUTTI_OPT_INT, .default_value = "-1",
      .help = "traffic class of the network's packets; sockets: the whole byte, DSCP << 2 (-1 = the system's)",
      .env = "TUTTI_TRAFFIC_CLASS", .min = -1, .max = 255, .scope = Scope::communicator},

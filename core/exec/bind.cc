@@ -160,19 +160,31 @@ private:
       }
       if (multicast) g.readers = static_cast<uint32_t>(transport_.bootstrap().nranks() - 1);
       if (net) g.route = route_of(lane, l, sending);
-      g.descriptors = !descriptors() || net ? 0u : sel_.flags & TUTTI_CAND_SHARED_ONLY ? 2u : 1u;
-      const std::string_view carrier = net && p.signal != TUTTI_SIGNAL_COUNTER ? "simple" : p.name;
+      const bool lends = net && descriptors() && transport_.can_lend(l.peer);
+      if (descriptors()) g.descriptors = net ? (lends ? kNetLends : 0u) : sel_.flags & TUTTI_CAND_SHARED_ONLY ? 2u : 1u;
+      const std::string_view carrier = net && !lends && p.signal != TUTTI_SIGNAL_COUNTER ? "simple" : p.name;
       TUTTI_ASSIGN(ring, transport_.ring(l.peer, l.conn, sending, g, carrier));
       if (net && sending && transport_.net()->window(*ring) < plan_.min_depth)
         return fail(Code::invalid_argument, "{} needs {} messages under way to rank {}, the network takes {}",
                     where(lane_index), plan_.min_depth, l.peer, transport_.net()->window(*ring));
-      uint64_t mark = text_hash(net ? "net" : p.name);
+      if (lends) TUTTI_TRY(bind_way_back(*ring));
+      uint64_t mark = text_hash(net && !lends ? "net" : p.name);
       if (l.conn < kP2pConn) mark ^= plan_.fingerprint(l, !sending);
       out->push_back({ring, mix32(mark) & ~1u, l.peer});
       b_.has_net |= net;
-      if (g.descriptors && sending) b_.lending.push_back(ring);
+      if (g.descriptors && sending && !net) b_.lending.push_back(ring);
+      b_.net_lends |= lends;
       if (multicast && !sending) b_.joining.push_back(ring);
     }
+    return {};
+  }
+
+  Status bind_way_back(Ring &ring) {
+    const RingCold &cold = *ring.cold;
+    Geometry g = cold.geometry;
+    g.descriptors = kNetAcks;
+    TUTTI_ASSIGN(acks, transport_.ring(cold.peer, cold.conn, !cold.sending, g, "pull"));
+    transport_.net()->pair(ring, *acks);
     return {};
   }
 
@@ -187,9 +199,24 @@ private:
     for (const tutti_step &s : from.steps) total += unrolled(s) ? s.repeat : 1;
     lane.cold.reserve(total); // steps keep pointers
     for (uint32_t i = 0; i < from.steps.size(); i++) bind_step(index, i);
+    look_ahead(&lane);
     lane.steps = lane.plain.data();
     lane.step_count = static_cast<uint32_t>(lane.plain.size());
     return {};
+  }
+
+  // The lane starts again with the next slice, and often with the next operation.
+  static void look_ahead(Lane *lane) {
+    const auto shares_link = [](const BoundStep &a, const BoundStep &b) {
+      return b.recv_count && a.recv < b.recv + b.recv_count && b.recv < a.recv + a.recv_count;
+    };
+    const size_t n = lane->plain.size();
+    for (size_t i = 0; i < n; i++)
+      for (size_t k = 1; lane->plain[i].recv_count && k <= n; k++) {
+        if (!shares_link(lane->plain[i], lane->plain[(i + k) % n])) continue;
+        lane->cold[i].next_recv = static_cast<uint32_t>((i + k) % n);
+        break;
+      }
   }
 
   // Iterations that one bound step cannot express become steps of their own.
@@ -235,6 +262,8 @@ private:
     if (!(s.ops & TUTTI_STEP_RECV)) cold.step.recv_count = 0;
     if (!(s.ops & TUTTI_STEP_SEND)) cold.step.send_count = 0;
     cold.life = life;
+    cold.recv_home = (life & kRecvHome) && cold.step.recv_count == 1 && !(s.ops & TUTTI_STEP_SRC) &&
+                     (s.ops & TUTTI_STEP_STORE) && s.dst.count == 1 && s.dst.buf != TUTTI_BUF_SCRATCH;
     cold.copy_out = descriptors() && (s.ops & TUTTI_STEP_SEND) ? copy_ : copy_out_; // what is lent is read by others
     cold.encode = encode_;
     cold.decode = decode_;
@@ -381,7 +410,7 @@ std::string summary_of(const Bound &b) {
       for (const BoundLink &l : *links) classes.insert(class_name(l.ring->cold->link_class));
   std::string out;
   for (const std::string_view c : classes) {
-    const bool fallback = c == "net" && b.selection.proto.table->signal != TUTTI_SIGNAL_COUNTER;
+    const bool fallback = c == "net" && !b.net_lends && b.selection.proto.table->signal != TUTTI_SIGNAL_COUNTER;
     out += fmt::format("{}{}: {}", out.empty() ? "" : ", ", c, fallback ? "simple" : b.selection.proto.table->name);
   }
   return fmt::format("{}; slots {} x {} bytes", out.empty() ? "no links" : out, b.selection.depth, b.selection.slot_bytes);

@@ -36,6 +36,10 @@ struct StepCold {
   std::vector<tutti_dep> deps;
   uint64_t tmp_bytes = 0; // one operand, whole message
   uint32_t operands = 0;
+  // Nets: the operand may land in the output. And the next step of the lane that receives from the same link, itself if there
+  // is no other one.
+  bool recv_home = false;
+  uint32_t next_recv = 0;
 };
 
 struct alignas(64) BoundStep {
@@ -145,6 +149,7 @@ public:
   std::vector<Geo> geo; // 2 per group
   uint32_t pieces_in = 1, pieces_out = 1, groups = 1, window = 0;
   bool multi = false, step_major = false, has_net = false;
+  bool net_lends = false;                // some of its links over the network lend
   std::vector<const uint8_t *> received; // as many as the widest step receives
   std::vector<const void *> operands;    // one more
   std::vector<Payload> payloads;         // as many as `received`

@@ -55,6 +55,8 @@ size_t EngineImpl::waiting_for(std::span<WaitFor> out) {
         for (const int peer : transport_->full_at(*s.send[i].ring)) add(peer, false, lane.slice);
   }
   const auto last = slices_ ? static_cast<uint32_t>(slices_ - 1) : 0;
+  if (draining_ && active_->has_net)
+    for (const int peer : transport_->net()->unread_by()) add(peer, false, last);
   for (const Ring *r : active_->lending) // has still to read this rank's memory; not by what was known of it some time ago
     if (draining_ && r->cold->described > r->credit && r->cold->described > load_acquire(r->credit_line))
       add(r->cold->peer, false, last);

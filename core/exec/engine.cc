@@ -61,6 +61,7 @@ EngineImpl::EngineImpl(Bootstrap &bootstrap, std::shared_ptr<const Config> confi
 Status EngineImpl::open(Iface<tutti_net_v1> net) {
   TUTTI_ASSIGN(transport, Transport::create(bootstrap_, config_, net, [this](const Error &e) { die(e); }));
   transport_ = std::move(transport);
+  transport_->set_alone([this](const std::function<void()> &run) { return alone(run); });
   bootstrap_.set_handler(MsgKind::diagnose, [this](Message m) { on_diagnose(std::move(m)); });
   driver::add(this);
   return {};
@@ -200,6 +201,28 @@ Status EngineImpl::wait(uint64_t seq) {
 Status EngineImpl::leave_rest() {
   if (progress_thread_ && completed() < tail_.load(std::memory_order_relaxed)) driver::work_arrived();
   return {};
+}
+
+bool EngineImpl::alone(const std::function<void()> &run) {
+  const Deadline patience = Deadline::in(kQuiesceTime);
+  alone_wanted_.fetch_add(1, std::memory_order_relaxed);
+  bool ran = false;
+  while (!quiesced_.load(std::memory_order_acquire)) {
+    if (take_over()) {
+      run();
+      disown();
+      ran = true;
+      break;
+    }
+    if (patience.expired()) {
+      log::warn(log::Subsys::coll, "a thread still runs {} after {} s", activity(),
+                std::chrono::duration_cast<std::chrono::seconds>(kQuiesceTime).count());
+      break;
+    }
+    ::sched_yield();
+  }
+  alone_wanted_.fetch_sub(1, std::memory_order_relaxed);
+  return ran;
 }
 
 bool EngineImpl::quiesce() {

@@ -54,6 +54,8 @@ public:
     const Region r = regions::find(p);
     return r.holds(p, bytes) ? transport_->offer_region(r.id) : Status();
   }
+  void keep(uint64_t number, const void *p, uint64_t bytes) override { transport_->keep(number, p, bytes); }
+  void forget(uint64_t number) override { transport_->forget(number); }
   Status error() const override;
   std::string activity() const override;
   Usage usage() const override { return {transport_->budget().used(), transport_->fds()}; }
@@ -96,7 +98,8 @@ private:
     Clock::time_point since{};
   };
 
-  bool own() {
+  bool own() { return alone_wanted_.load(std::memory_order_relaxed) == 0 && take_over(); }
+  bool take_over() {
     uint32_t free = 0;
     return owner_.load(std::memory_order_relaxed) == 0 &&
            owner_.compare_exchange_strong(free, 1, std::memory_order_acquire, std::memory_order_relaxed);
@@ -127,6 +130,8 @@ private:
   bool drive_round(uint32_t polls);
   bool dependencies_met(const Queued &op);
   void give_up(const Queued &op, const Engine &before);
+
+  bool alone(const std::function<void()> &run);
 
   // engine.cc: waiting
   void idle(Idle &state);
@@ -186,6 +191,7 @@ private:
 
   // ---- touched by every operation
   alignas(64) std::atomic<uint32_t> owner_{0}; // stays 1 once quiesced_
+  std::atomic<uint32_t> alone_wanted_{0};      // threads in alone(): whoever drives lets them in between two rounds
   std::atomic<uint32_t> waiters_{0};
   std::atomic<uint64_t> tail_{0}; // enqueued_, for other threads
   Bound *active_ = nullptr;       // below: the owner's

@@ -38,6 +38,13 @@ std::string stem(const std::string &path) {
   return name;
 }
 
+// What the dynamic linker says. A library that the plugin needs and that is not installed is the common case.
+std::string cannot_load(const std::string &why) {
+  const size_t library = why.find(": cannot open shared object file");
+  const std::string todo = library == std::string::npos ? "" : fmt::format("; install what holds {}", why.substr(0, library));
+  return fmt::format("cannot be loaded: {}{} (P-ENTRY-12)", why, todo);
+}
+
 } // namespace
 
 bool file_may_be(const std::string &path, std::string_view name) {
@@ -158,7 +165,7 @@ Status Loader::load_file(const std::string &path) {
   }
   void *handle = ::dlopen(real.c_str(), RTLD_NOW | RTLD_LOCAL); // never closed: its code may be on any stack
   if (!handle) {
-    skip(path, fmt::format("cannot be loaded: {} (P-ENTRY-12)", ::dlerror()));
+    skip(path, cannot_load(::dlerror()));
     return {};
   }
   const auto *desc = static_cast<const tutti_plugin_desc *>(::dlsym(handle, "tutti_plugin_v1"));

@@ -8,9 +8,10 @@ namespace tutti {
 namespace {
 
 // Sizes of the 0.1 structs: what every later version starts with. tests/abi/layout_0_1.c freezes the same numbers.
-constexpr uint32_t kDesc01 = 88, kNet01 = 168, kAlgo01 = 40, kProto01 = 40, kTuner01 = 24;
+constexpr uint32_t kDesc01 = 88, kNet01 = 168, kAlgo01 = 40, kProto01 = 40, kTuner01 = 24, kRma01 = 24, kCounters01 = 16;
 static_assert(sizeof(tutti_plugin_desc) >= kDesc01 && sizeof(tutti_net_v1) >= kNet01 && sizeof(tutti_algo_v1) >= kAlgo01 &&
-              sizeof(tutti_proto_v1) >= kProto01 && sizeof(tutti_tuner_v1) >= kTuner01);
+              sizeof(tutti_proto_v1) >= kProto01 && sizeof(tutti_tuner_v1) >= kTuner01 && sizeof(tutti_net_rma_v1) >= kRma01 &&
+              sizeof(tutti_net_counters_v1) >= kCounters01);
 
 bool valid_name(const char *name, std::string_view extra) {
   if (!name || !*name) return false;
@@ -148,6 +149,21 @@ void check_net(const tutti_net_v1 &t, Findings *f) {
     f->fatal("P-TABLE-06", "tutti_net_v1 has one of event_fd and arm without the other", "offer both or none");
 }
 
+void check_rma(const tutti_net_rma_v1 &t, Findings *f) {
+  const char *w = "tutti_net_rma_v1";
+  if (!check_size(t.struct_size, kRma01, w, f)) return;
+  check_reserved(t.reserved0, w, f);
+  TUTTI_NEED(t, w, mr_key);
+  TUTTI_NEED(t, w, get);
+}
+
+void check_counters(const tutti_net_counters_v1 &t, Findings *f) {
+  const char *w = "tutti_net_counters_v1";
+  if (!check_size(t.struct_size, kCounters01, w, f)) return;
+  check_reserved(t.reserved0, w, f);
+  TUTTI_NEED(t, w, read);
+}
+
 void check_algo(const tutti_algo_v1 &t, Findings *f) {
   const char *w = "tutti_algo_v1";
   if (!check_size(t.struct_size, kAlgo01, w, f)) return;
@@ -236,6 +252,10 @@ StaticFindings check_table(const tutti_plugin_desc &, const std::string &id, con
             "return the table, or do not list the id");
   else if (id == TUTTI_NET)
     check_net(*static_cast<const tutti_net_v1 *>(table), &f);
+  else if (id == TUTTI_NET_RMA)
+    check_rma(*static_cast<const tutti_net_rma_v1 *>(table), &f);
+  else if (id == TUTTI_NET_COUNTERS)
+    check_counters(*static_cast<const tutti_net_counters_v1 *>(table), &f);
   else if (id == TUTTI_ALGO)
     check_algo(*static_cast<const tutti_algo_v1 *>(table), &f);
   else if (id == TUTTI_PROTO)

@@ -6,6 +6,7 @@
 #include "tools/cli.h"
 #include "tools/help.h"
 #include "tools/info_channels.h"
+#include "transport/net_counters.h"
 #include "tutti/tutti.h"
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -164,6 +165,18 @@ std::string device_text(const tutti_net_dev &d) {
   return out;
 }
 
+// What counts trouble and is not 0 is told with what it means; the rest in one paragraph.
+void print_counters(const std::vector<NetCounter> &counters) {
+  std::string quiet;
+  for (const NetCounter &c : counters) {
+    if (c.value && !c.hint.empty())
+      fmt::print("    {} {}: {}\n", c.name, c.value, c.hint);
+    else
+      quiet += fmt::format("{}{} {}", quiet.empty() ? "" : ", ", c.name, c.value);
+  }
+  if (!quiet.empty()) fmt::print("    {}\n", quiet);
+}
+
 void print_devices(const Registry &registry) {
   fmt::print("network devices\n");
   int shown = 0;
@@ -181,6 +194,7 @@ void print_devices(const Registry &registry) {
         fmt::print("  {} {}: {}\n", net.table->name, i, plugin_error(*net.plugin, s, "describing a device").error().line());
       else
         fmt::print("  {:<8} {:<12} {}\n", net.table->name, dev.name, device_text(dev));
+      print_counters(read_counters(net.plugin, i));
     }
   }
   if (shown == 0) fmt::print("  none\n");

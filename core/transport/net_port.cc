@@ -12,11 +12,6 @@ constexpr uint32_t kBatch = 32; // completions per look
 // A peer that fails says why over the control channel and then closes its links: the reason should come first.
 constexpr auto kReasonTime = std::chrono::milliseconds(500);
 
-// Of the first buffer of message `seq` of a link; the second one has the next tag.
-uint64_t message_tag(uint64_t seq) {
-  return 2 * seq;
-}
-
 } // namespace
 
 Result<std::unique_ptr<NetPort>> NetPort::create(Transport &transport, Iface<tutti_net_v1> net) {
@@ -29,6 +24,7 @@ Result<std::unique_ptr<NetPort>> NetPort::create(Transport &transport, Iface<tut
     log::info(log::Subsys::net, "net {}: no usable device", net.table->name);
     return std::unique_ptr<NetPort>();
   }
+  port->rma_ = net.plugin ? static_cast<const tutti_net_rma_v1 *>(net.plugin->iface(TUTTI_NET_RMA)) : nullptr;
   TUTTI_TRY(port->choose_first(count));
   return port;
 }
@@ -71,6 +67,8 @@ Status NetPort::open_device(uint32_t number) {
   config.nranks = b.nranks();
   if (const tutti_status s = net_.table->ctx_create(state(), number, &config, &device->ctx); s < 0)
     return plugin_error(*net_.plugin, s, fmt::format("opening device {}", device->info.name));
+  if (device->needs_mr() || rma_) device->cache = make_cache(*device);
+  device->at_start = read_counters(net_.plugin, number);
   devices_.push_back(std::move(device));
   open_++;
   return {};
@@ -110,11 +108,12 @@ void NetPort::close() {
   }
   tutti_net_completion done[kBatch];
   for (const auto &device : devices_)
-    while (t.progress(device->ctx, done, kBatch) == static_cast<int32_t>(kBatch)) {
+    while (t.progress(device->ctx, done, kBatch) > 0) {
     }
   for (const auto &link : links_)
-    for (NetRequest &r : link->requests)
-      if (r.mr) t.mr_release(std::exchange(r.mr, nullptr));
+    for (NetStage *stage : {&link->small, &link->large})
+      if (stage->mr) t.mr_release(std::exchange(stage->mr, nullptr));
+  for (const auto &device : devices_) device->cache.reset();
   events_.reset();
   const auto turn = plugin_setup(net_.plugin);
   for (const auto &device : devices_) t.ctx_destroy(device->ctx);
@@ -123,16 +122,27 @@ void NetPort::close() {
   open_ = 0;
 }
 
-void NetPort::fault(int peer, tutti_status status, std::string_view doing) {
-  if (std::exchange(broken_, true)) return;
-  Status s = plugin_error(*net_.plugin, status, doing);
+Error NetPort::error_of(const NetDevice &device, int peer, tutti_status status, std::string_view doing) const {
+  const Status s = plugin_error(*net_.plugin, status, doing);
   Error e = s.ok() ? Error{} : s.error();
   e.peer = peer;
   e.endpoint = describe(peer);
-  if (status != TUTTI_ERR_REMOTE) return transport_.report(e);
-  e.code = Code::remote;
-  late_ = std::move(e);
+  if (status == TUTTI_ERR_REMOTE) e.code = Code::remote;
+  if (const std::string risen = risen_counters(device.at_start, read_counters(net_.plugin, device.number)); !risen.empty())
+    e.hint +=
+        fmt::format("{}since this communicator began {} has counted {}", e.hint.empty() ? "" : "; ", device.info.name, risen);
+  return e;
+}
+
+void NetPort::raise(Error error, tutti_status status) {
+  if (std::exchange(broken_, true)) return;
+  if (status != TUTTI_ERR_REMOTE) return transport_.report(error);
+  late_ = std::move(error);
   late_until_ = Clock::now() + kReasonTime;
+}
+
+void NetPort::fault(const NetDevice &device, int peer, tutti_status status, std::string_view doing) {
+  if (!broken_) raise(error_of(device, peer, status, doing), status);
 }
 
 Status NetPort::prepare(RingCold &ring) {
@@ -148,9 +158,7 @@ Status NetPort::prepare(RingCold &ring) {
   auto link = std::make_unique<NetLink>();
   link->ring = &ring;
   link->device = &device;
-  const uint32_t in_flight = std::max(1u, device.info.max_inflight);
-  link->requests.resize(ring.sending ? std::min(ring.geometry.depth, in_flight) : 1);
-  for (NetRequest &r : link->requests) r.link = link.get();
+  size_calls(*link);
   ring.ring.net = link.get();
   std::lock_guard lock(mutex_);
   links_.push_back(std::move(link));
@@ -167,23 +175,33 @@ void NetPort::set_address(RingCold &ring, std::span<const std::byte> address) {
   ring.ring.net->address.assign(address.begin(), address.end());
 }
 
+void NetPort::set_answer(RingCold &ring, std::span<const std::byte> answer) {
+  NetLink &link = *ring.ring.net;
+  if (link.answered.load(std::memory_order_relaxed) || answer.size() > TUTTI_NET_ADDR_BYTES) return; // no peer of ours
+  link.answer.assign(answer.begin(), answer.end());
+  link.answered.store(true, std::memory_order_release);
+}
+
 void NetPort::start_listen(RingCold &ring) {
   NetLink &link = *ring.ring.net;
   if (link.listener || link.ep) return;
   std::byte address[TUTTI_NET_ADDR_BYTES];
   uint32_t bytes = sizeof address;
   const tutti_status s = net_.table->listen(link.device->ctx, address, &bytes, &link.listener);
-  if (s < 0) return fault(ring.peer, s, fmt::format("listening for rank {}", ring.peer));
+  if (s < 0) return fault(*link.device, ring.peer, s, fmt::format("listening for rank {}", ring.peer));
   open_++;
   opening_.push_back(&link);
   transport_.send_net_grant(ring, std::span(address, std::min<size_t>(bytes, sizeof address)));
 }
 
 bool NetPort::accept(NetLink &link) {
-  const tutti_status s = net_.table->accept(link.listener, &link.ep);
+  const bool wants = link.device->info.flags & TUTTI_NET_ANSWERS;
+  if (wants && !link.answered.load(std::memory_order_acquire)) return false;
+  const tutti_status s = net_.table->accept(link.listener, wants ? link.answer.data() : nullptr,
+                                            wants ? static_cast<uint32_t>(link.answer.size()) : 0, &link.ep);
   if (s == TUTTI_AGAIN) return false;
   if (s < 0) {
-    fault(link.ring->peer, s, fmt::format("accepting rank {}", link.ring->peer));
+    fault(*link.device, link.ring->peer, s, fmt::format("accepting rank {}", link.ring->peer));
     return false;
   }
   net_.table->listener_destroy(std::exchange(link.listener, nullptr));
@@ -195,7 +213,7 @@ bool NetPort::became_ready(NetLink &link) {
   const tutti_status s = net_.table->ep_ready(link.ep);
   if (s == TUTTI_AGAIN) return false;
   if (s < 0) {
-    fault(link.ring->peer, s, fmt::format("connecting with rank {}", link.ring->peer));
+    fault(*link.device, link.ring->peer, s, fmt::format("connecting with rank {}", link.ring->peer));
     return false;
   }
   link.ready = true;
@@ -210,18 +228,25 @@ bool NetPort::became_ready(NetLink &link) {
 bool NetPort::connect(RingCold &ring) {
   NetLink &link = *ring.ring.net;
   if (broken_) return false;
-  if (!link.ep) {
-    const tutti_status s =
-        net_.table->connect(link.device->ctx, link.address.data(), static_cast<uint32_t>(link.address.size()), &link.ep);
-    if (s < 0) {
-      fault(ring.peer, s, fmt::format("connecting to rank {}", ring.peer));
-      return false;
-    }
-    open_++;
-    opening_.push_back(&link);
-  }
+  if (!link.ep && !open_connection(link)) return false;
   if (!link.ready) return false;
   ring.state.store(3, std::memory_order_relaxed);
+  return true;
+}
+
+bool NetPort::open_connection(NetLink &link) {
+  const int peer = link.ring->peer;
+  std::byte answer[TUTTI_NET_ADDR_BYTES];
+  uint32_t bytes = sizeof answer;
+  const tutti_status s = net_.table->connect(link.device->ctx, link.address.data(), static_cast<uint32_t>(link.address.size()),
+                                             answer, &bytes, &link.ep);
+  if (s < 0) {
+    fault(*link.device, peer, s, fmt::format("connecting to rank {}", peer));
+    return false;
+  }
+  open_++;
+  opening_.push_back(&link);
+  if (bytes) transport_.send_net_answer(*link.ring, std::span(answer, std::min<size_t>(bytes, sizeof answer)));
   return true;
 }
 
@@ -234,6 +259,7 @@ bool NetPort::progress() {
     {
       std::lock_guard lock(mutex_);
       rings.swap(to_listen_);
+      for (NetLink *l : std::exchange(paired_, {})) (l->ring->sending ? lenders_ : readers_).push_back(l);
       asked_.store(false, std::memory_order_relaxed);
     }
     for (RingCold *r : rings) start_listen(*r);
@@ -244,162 +270,19 @@ bool NetPort::progress() {
     tutti_net_completion done[kBatch];
     const int32_t n = net_.table->progress(device->ctx, done, kBatch);
     if (n < 0) {
-      fault(-1, n, fmt::format("driving device {}", device->info.name));
+      fault(*device, -1, n, fmt::format("driving device {}", device->info.name));
       return false;
     }
     for (int32_t i = 0; i < n; i++) complete(done[i]);
     moved |= n > 0;
   }
+  if (!lenders_.empty() || !readers_.empty()) moved |= settle();
   if (backlog_.empty()) return moved;
   std::erase_if(backlog_, [&](NetLink *l) {
-    while (l->unposted < l->ring->ring.seq && post_send(*l, l->requests[l->unposted % l->requests.size()])) moved = true;
+    while (l->unposted < l->ring->ring.seq && post_send(*l, l->call(l->unposted))) moved = true;
     return l->unposted == l->ring->ring.seq;
   });
   return moved;
-}
-
-void NetPort::complete(const tutti_net_completion &c) {
-  auto &r = *reinterpret_cast<NetRequest *>(c.cookie);
-  NetLink &link = *r.link;
-  if (link.ring->sending) sends_pending_--;
-  r.home = false;
-  r.complete = true;
-  r.bytes = c.bytes;
-  if (c.status == TUTTI_ERR_TRUNCATED)
-    r.truncated = true;
-  else if (c.status < 0 && c.status != TUTTI_ERR_CANCELLED)
-    fault(link.ring->peer, c.status,
-          fmt::format("{} rank {}", link.ring->sending ? "sending to" : "receiving from", link.ring->peer));
-  if (link.ring->sending) r.busy = false;
-}
-
-// Memory for header and payload, once per request.
-bool NetPort::stage(NetLink &link, NetRequest &r, uint64_t bytes) {
-  if (r.staged.size() >= sizeof(NetHeader) + bytes) return true;
-  const uint64_t want =
-      sizeof(NetHeader) + (bytes <= kStagedBytes ? std::min<uint64_t>(kStagedBytes, link.ring->geometry.slot_bytes)
-                                                 : link.ring->geometry.slot_bytes);
-  if (Status s = transport_.budget().take(want - r.staged.size(), fmt::format("staging for rank {}", link.ring->peer));
-      !s.ok()) {
-    broken_ = true;
-    transport_.report(s.error());
-    return false;
-  }
-  if (r.mr) net_.table->mr_release(std::exchange(r.mr, nullptr));
-  r.staged.resize(want);
-  if (!(link.device->info.flags & TUTTI_NET_NEEDS_MR)) return true;
-  tutti_region region{};
-  region.struct_size = sizeof region;
-  region.kind = TUTTI_MEM_HOST;
-  region.addr = r.staged.data();
-  region.bytes = want;
-  region.device = -1;
-  region.dmabuf_fd = -1;
-  const tutti_status s = net_.table->mr_register(link.device->ctx, &region, &r.mr);
-  if (s < 0) fault(link.ring->peer, s, fmt::format("registering {} bytes", want));
-  return s >= 0;
-}
-
-uint32_t NetPort::window(const Ring &ring) const {
-  return static_cast<uint32_t>(ring.net->requests.size());
-}
-
-bool NetPort::can_send(Ring &ring) {
-  const NetLink &link = *ring.net;
-  return !broken_ && !link.requests[ring.seq % link.requests.size()].busy;
-}
-
-void NetPort::send(Ring &ring, const void *data, uint64_t bytes, uint32_t signature, bool home) {
-  NetLink &link = *ring.net;
-  NetRequest &r = link.requests[ring.seq % link.requests.size()];
-  r.busy = true;
-  r.posted = r.complete = false;
-  r.home = home && bytes > kStagedBytes && !(link.device->info.flags & TUTTI_NET_NEEDS_MR);
-  r.bytes = bytes;
-  if (!r.home && !stage(link, r, bytes)) return;
-  r.header = {slot_word(ring.seq + 1, signature), bytes};
-  r.payload = static_cast<const uint8_t *>(data);
-  if (!r.home) {
-    std::memcpy(r.staged.data(), &r.header, sizeof r.header);
-    std::memcpy(r.staged.data() + sizeof r.header, data, bytes);
-    r.payload = r.staged.data() + sizeof r.header;
-  }
-  sends_pending_++;
-  const bool first = link.unposted == ring.seq;
-  ring_advance(ring, bytes, bytes);
-  if (first && post_send(link, r)) return;
-  if (std::find(backlog_.begin(), backlog_.end(), &link) == backlog_.end()) backlog_.push_back(&link);
-}
-
-bool NetPort::post_send(NetLink &link, NetRequest &r) {
-  if (broken_) return false;
-  const uint64_t tag = message_tag(link.unposted);
-  tutti_net_buf buf[2] = {{&r.header, sizeof r.header, nullptr, tag},
-                          {const_cast<uint8_t *>(r.payload), r.bytes, r.mr, tag + 1}};
-  uint32_t n = 2;
-  if (r.bytes <= kStagedBytes) {
-    buf[0] = {r.staged.data(), sizeof(NetHeader) + r.bytes, r.mr, tag};
-    n = 1;
-  } else if (!r.home) {
-    buf[0] = {r.staged.data(), sizeof(NetHeader), r.mr, tag};
-  }
-  const tutti_status s = net_.table->send(link.ep, buf, n, reinterpret_cast<uint64_t>(&r));
-  if (s == TUTTI_AGAIN) return false;
-  if (s < 0) {
-    fault(link.ring->peer, s, fmt::format("sending to rank {}", link.ring->peer));
-    return false;
-  }
-  r.posted = true;
-  link.unposted++;
-  return true;
-}
-
-bool NetPort::post_recv(NetLink &link, uint64_t bytes, void *home) {
-  NetRequest &r = link.requests[0];
-  r.home = home && bytes > kStagedBytes && !(link.device->info.flags & TUTTI_NET_NEEDS_MR);
-  if (!stage(link, r, r.home ? 0 : bytes)) return false;
-  r.payload = r.home ? static_cast<uint8_t *>(home) : r.staged.data() + sizeof(NetHeader);
-  const uint64_t tag = message_tag(link.ring->ring.seq);
-  tutti_net_buf buf[2] = {{r.staged.data(), sizeof(NetHeader), r.mr, tag},
-                          {const_cast<uint8_t *>(r.payload), bytes, r.home ? nullptr : r.mr, tag + 1}};
-  const uint32_t n = bytes <= kStagedBytes ? 1 : 2;
-  if (n == 1) buf[0].bytes += bytes;
-  r.complete = r.truncated = false;
-  const tutti_status s = net_.table->recv(link.ep, buf, n, nullptr, reinterpret_cast<uint64_t>(&r));
-  if (s == TUTTI_AGAIN) return false;
-  if (s < 0) {
-    fault(link.ring->peer, s, fmt::format("receiving from rank {}", link.ring->peer));
-    return false;
-  }
-  r.posted = true;
-  return true;
-}
-
-int NetPort::receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home, const uint8_t **payload, uint32_t *got) {
-  NetLink &link = *ring.net;
-  NetRequest &r = link.requests[0];
-  if (broken_ || !link.ready) return 0;
-  if (!r.posted && !post_recv(link, bytes, home)) return 0;
-  if (!r.complete) return 0;
-  if (!r.truncated && r.bytes < sizeof(NetHeader)) return 0; // cancelled: the fault tells
-  NetHeader header{};
-  std::memcpy(&header, r.staged.data(), sizeof header);
-  *got = signature_in(header.word, ring.seq + 1);
-  *payload = r.payload;
-  const bool fits = !r.truncated && header.word == slot_word(ring.seq + 1, signature) && header.bytes == bytes &&
-                    r.bytes == sizeof header + bytes;
-  return fits ? 1 : -1;
-}
-
-void NetPort::consume(Ring &ring) {
-  NetRequest &r = ring.net->requests[0];
-  r.posted = r.complete = false;
-  const uint64_t bytes = r.bytes - sizeof(NetHeader);
-  ring_advance(ring, bytes, bytes);
-}
-
-bool NetPort::arrived(const Ring &ring) const {
-  return ring.net->requests[0].posted && ring.net->requests[0].complete;
 }
 
 std::string NetPort::describe(int peer) const {

@@ -1,56 +1,14 @@
 // tutti/core/transport/net_port.h: slots as messages of a net plugin. A context per engine and device in use; all calls are
 // made by the engine's owner, but for those marked [any].
-//
-// A message is a 16-byte header (word, length) and the payload: together in one staged buffer up to kStagedBytes, as two
-// buffers of one call above, then straight from and to user memory where the plan's liveness allows it. The payload is plain
-// bytes whatever the protocol: a net slot is looked at only after its completion.
 #pragma once
 #include "base/fd.h"
 #include "base/time.h"
+#include "transport/net_link.h"
 #include "transport/transport.h"
 #include <array>
 #include <optional>
 
 namespace tutti {
-
-constexpr uint64_t kStagedBytes = 4096;
-
-struct NetHeader {
-  uint64_t word, bytes;
-};
-
-class NetLink;
-
-// A device opened for the engine.
-struct NetDevice {
-  uint32_t number = 0; // of the plugin
-  tutti_net_dev info{};
-  tutti_net_ctx *ctx = nullptr;
-};
-
-// One message in flight; the cookie is its address.
-struct NetRequest {
-  NetLink *link = nullptr;
-  NetHeader header{};
-  std::vector<uint8_t> staged; // header room and payload
-  tutti_net_mr *mr = nullptr;  // of `staged`
-  const uint8_t *payload = nullptr;
-  uint64_t bytes = 0;
-  bool busy = false, posted = false, home = false, complete = false, truncated = false;
-};
-
-// A net link's own state, behind Ring::net.
-class NetLink {
-public:
-  RingCold *ring = nullptr;
-  NetDevice *device = nullptr;
-  tutti_net_ep *ep = nullptr;
-  tutti_net_listener *listener = nullptr;
-  bool ready = false;
-  Bytes address;                    // of the peer's listener; set before RingCold::state becomes granted
-  std::vector<NetRequest> requests; // send: depth of them, message k in k % depth; receive: one
-  uint64_t unposted = 0;            // send: sequence number of the first message that the device has not taken
-};
 
 class NetPort {
 public:
@@ -65,7 +23,13 @@ public:
   bool connect(RingCold &ring);    // a step; true when messages can be sent
   void ask_listen(RingCold &ring); // the peer wants this receive link [any]
   void set_address(RingCold &ring, std::span<const std::byte> address); // of the peer's listener [any, once]
+  void set_answer(RingCold &ring, std::span<const std::byte> answer);   // of the peer's connect() [the service thread]
   bool progress();                                                      // true when something moved
+
+  // Ranks whose nets can all read each other's registered memory may lend messages: `ring` then has descriptors, and `acks`,
+  // the other way, says what has been read. Idempotent. [binder]
+  bool can_lend() const { return rma_ != nullptr; }
+  void pair(Ring &ring, Ring &acks);
 
   uint32_t window(const Ring &ring) const; // messages of a send ring that may be under way at once
   bool can_send(Ring &ring);
@@ -74,9 +38,22 @@ public:
   // Receives the next message, of `bytes`: into `home` if set, else staged. 1 it is at *payload, 0 not yet, -1 it is not what
   // was expected: *got is its signature.
   int receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home, const uint8_t **payload, uint32_t *got);
-  void consume(Ring &ring);
+  // next_home: the next message of this link may be received into user memory.
+  void consume(Ring &ring, bool next_home);
+  // While receive() waits for a long message: the next one, of more than kStagedBytes, may land in `home` from now on. Of use
+  // where wants_next().
+  bool wants_next(const Ring &ring) const;
+  void expect(Ring &ring, uint64_t bytes, void *home);
   bool arrived(const Ring &ring) const;
-  uint64_t sends_pending() const { return sends_pending_; } // messages that the device has not finished
+  // Messages that the device has not finished, or the peer has not read; and what a peer waits to be told.
+  uint64_t sends_pending() const { return sends_pending_ + lent_ + owed_; }
+
+  // Users' memory: may be registered; may no longer, or goes. False: posts still use it, try again after progress().
+  void allow(uint64_t number, const void *at, uint64_t bytes);
+  bool disallow(uint64_t number);
+  bool drop(const void *at, uint64_t bytes);
+
+  std::vector<int> unread_by() const; // peers that have still to read what was lent to them
 
   std::string describe(int peer) const; // [any]
   // [any] Contexts, listeners and endpoints, one each: a plugin does not tell how many it needs for them.
@@ -90,31 +67,62 @@ private:
   Status open_device(uint32_t number);
   Status watch_events();
   void *state() const { return net_.plugin ? net_.plugin->state : nullptr; }
-  void fault(int peer, tutti_status status, std::string_view doing);
+  void fault(const NetDevice &device, int peer, tutti_status status, std::string_view doing);
   void start_listen(RingCold &ring);
   bool accept(NetLink &link);
+  bool open_connection(NetLink &link);
   bool became_ready(NetLink &link);
-  bool post_recv(NetLink &link, uint64_t bytes, void *home);
-  bool post_send(NetLink &link, NetRequest &request);
-  void complete(const tutti_net_completion &c);
-  bool stage(NetLink &link, NetRequest &request, uint64_t bytes);
+  void complete(const tutti_net_completion &done);
+  Error error_of(const NetDevice &device, int peer, tutti_status status, std::string_view doing) const;
+  void raise(Error error, tutti_status status);
+
+  // net_data.cc
+  std::unique_ptr<MrCache> make_cache(const NetDevice &device);
+  static void size_calls(NetLink &link);
+  bool make_stage(NetLink &link, NetStage &stage, bool must);
+  static bool use_home(NetLink &link, NetCall &c, void *home, uint64_t bytes);
+  static void reset(NetCall &c, NetCall::Kind kind);
+  bool post_send(NetLink &link, NetCall &c);
+  void count_and_post(NetLink &link, NetCall &c, uint64_t bytes, uint64_t rest);
+  bool post_recv(NetLink &link, NetCall &c, tutti_net_buf *buf, uint32_t n, bool must = true);
+  bool post_single(NetLink &link, NetStage &stage, bool must);
+  bool post_pair(NetLink &link, uint64_t bytes, void *home, bool must = true);
+  bool post_payload(NetLink &link, uint64_t bytes, void *home);
+  void post_ahead(NetLink &link, bool must = false);
+  int came(NetLink &link, const NetCall &c);
+  void end(NetLink &link, tutti_status status);
+  void tell_end(NetLink &link);
+
+  // net_pull.cc
+  static bool lends(const NetLink &link);
+  MrCache::Entry *lendable(NetLink &link, const void *at, uint64_t bytes);
+  void lend(NetLink &link, NetCall &c, MrCache::Entry *entry, const void *at);
+  int fetch(NetLink &link, uint64_t bytes, void *home, const uint8_t **payload);
+  bool start_get(NetLink &link, uint64_t bytes, void *home);
+  void owe(NetLink &link);
+  bool settle();
+  bool tell(NetLink &link);
+  bool hear(NetLink &acks);
 
   Transport &transport_;
   Iface<tutti_net_v1> net_;
+  const tutti_net_rma_v1 *rma_ = nullptr; // null: no peer's memory is read
   NetRoutes routes_;
-  uint32_t first_ = 0;                              // the device where no route names one
-  std::vector<std::unique_ptr<NetDevice>> devices_; // open ones
-  UniqueFd events_;                                 // of several devices: ready when one of theirs is
-  uint64_t sends_pending_ = 0;
+  uint32_t first_ = 0;                               // the device where no route names one
+  std::vector<std::unique_ptr<NetDevice>> devices_;  // open ones
+  UniqueFd events_;                                  // of several devices: ready when one of theirs is
+  uint64_t sends_pending_ = 0, lent_ = 0, owed_ = 0; // owed: links whose peer has still to be told what was read
   bool broken_ = false;
   std::optional<Error> late_; // a link that the peer closed, reported at late_until_ unless the peer said why before
   Clock::time_point late_until_{};
   std::atomic<uint64_t> open_{0};
   std::vector<std::unique_ptr<NetLink>> links_;
+  std::vector<NetLink *> lenders_, readers_; // links that lend, of either side
   std::vector<NetLink *> opening_, backlog_; // waiting for accept or ready; with messages that the device has not taken
   std::atomic<bool> asked_{false};
-  mutable std::mutex mutex_; // guards growth of links_, the end of devices_, to_listen_ and texts_
+  mutable std::mutex mutex_; // guards growth of links_, the end of devices_, to_listen_, paired_ and texts_
   std::vector<RingCold *> to_listen_;
+  std::vector<NetLink *> paired_;                         // new ones
   std::map<std::pair<int, uint32_t>, std::string> texts_; // by peer and device
 };
 

@@ -98,7 +98,7 @@ Status release(void *at) {
   {
     std::lock_guard lock(a.listening);
     for (Listener *l : a.listeners)
-      if (entry->fd && a.pid == ::getpid()) l->region_freed(entry->id);
+      if (entry->fd && a.pid == ::getpid()) l->region_freed({entry->id, static_cast<uint8_t *>(at), entry->mapped});
   }
   if (::munmap(at, entry->mapped) != 0) return fail_errno(errno, "mem free: munmap");
   return {};

@@ -25,7 +25,7 @@ namespace regions {
 class Listener {
 public:
   virtual ~Listener() = default;
-  virtual void region_freed(uint64_t id) = 0; // from the thread that frees it
+  virtual void region_freed(const Region &region) = 0; // from the thread that frees it, while it still is mapped
 };
 
 // Zeroed and page-aligned. Without a descriptor to be had it is private to the process, which is said once. [any thread]

@@ -24,6 +24,8 @@ constexpr uint32_t kSlotsOffset = 256;
 constexpr uint32_t kCreditStride = 128; // of several readers' credit lines
 
 // What both ends must agree on; rings of different geometry are different FIFOs.
+constexpr uint32_t kNetLends = 3, kNetAcks = 4; // Geometry::descriptors of links over a network, see net_pull.cc
+
 struct Geometry {
   uint32_t slot_bytes = 0;                    // payload
   uint32_t depth = 0;                         // power of two

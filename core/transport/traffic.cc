@@ -29,7 +29,8 @@ std::vector<LinkTraffic> Transport::traffic() const {
     const uint64_t messages = load_relaxed(r.seq), rest = load_relaxed(r.rest), lent = load_relaxed(r.lent);
     to.messages += messages;
     to.bytes += load_relaxed(r.bytes);
-    to.wire_bytes += messages * first_line(*cold) + rest - std::min(rest, lent); // a message may be half counted
+    const uint64_t elsewhere = cold->link_class == LinkClass::net ? 0 : std::min(rest, lent); // a message may be half counted
+    to.wire_bytes += messages * first_line(*cold) + rest - elsewhere;
     to.lent_bytes += lent;
   }
   return out;

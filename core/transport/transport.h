@@ -60,9 +60,13 @@ inline bool word_arrived(const Ring &ring) {
 class Transport : private regions::Listener {
 public:
   using OnError = std::function<void(const Error &)>; // [any thread]
+  // Runs it while nobody else moves the links, as their owner; false: the links have ended. [any thread but the owner]
+  using Alone = std::function<bool(const std::function<void()> &)>;
   static Result<std::unique_ptr<Transport>> create(Bootstrap &bootstrap, std::shared_ptr<const Config> config,
                                                    Iface<tutti_net_v1> net, OnError on_error);
   ~Transport() override;
+
+  void set_alone(Alone alone) { alone_ = std::move(alone); } // before the first link
 
   Bytes local_info() const;
   void set_routes(NetRoutes routes) { routes_ = std::move(routes); } // before set_peers(), which opens the devices
@@ -73,6 +77,8 @@ public:
   bool shares_memory() const { return shares_memory_; } // every rank with every other one; all ranks see it alike
   // Why this rank cannot read the private memory of a process that it shares memory with, and of whose rank; "" = it can.
   const std::string &unreadable() const { return unreadable_; }
+  // Over a network: both can read what the other has registered.
+  bool can_lend(int peer) const { return lends_[static_cast<size_t>(peer)] != 0; }
   bool readable(int peer) const { return readable_[static_cast<size_t>(peer)] != 0; }
   int32_t pid(int peer) const { return pids_[static_cast<size_t>(peer)]; }
   // What a peer reads of this rank's memory from now on is thrown away, but for links that the owner connects meanwhile. [any
@@ -83,6 +89,10 @@ public:
   // Memory of tuttiMemAlloc: peers' as mapped here, and this rank's for peers.
   PeerRegions &peer_regions() { return peer_regions_; }
   void ask_region(int peer, uint64_t id);
+  // What the user says will be used again, by a number of his own: nets that need registrations may keep one of it, until
+  // forget(), on whose return none is left. [any thread]
+  void keep(uint64_t number, const void *at, uint64_t bytes);
+  void forget(uint64_t number);
   Status offer_region(uint64_t id); // to all processes that share memory with this one, before they ask
 
   // The ring of (peer, conn, direction, geometry), made if need be. To several readers: peer is this rank. Protocols share
@@ -104,8 +114,10 @@ public:
   void report(const Error &error) { on_error_(error); }
   void stop(); // no message is handled any more; idempotent
 
-  // Used by NetPort: the address where this rank listens for (peer, conn, geometry).
+  // Used by NetPort: the address where this rank listens for (peer, conn, geometry), and what connect() to such an address
+  // said.
   void send_net_grant(RingCold &ring, std::span<const std::byte> address);
+  void send_net_answer(RingCold &ring, std::span<const std::byte> answer);
 
 private:
   struct Key { // in this order: the rings of one receive link stand side by side
@@ -126,9 +138,12 @@ private:
   Result<std::unique_ptr<RingCold>> make_ring(int peer, uint16_t conn, bool sending, const Geometry &geometry);
   Status make_memory(RingCold &ring);
   Status give_region(int peer, uint64_t id);
+  void end_registrations(const std::function<bool()> &end, std::string_view what);
   std::vector<RingCold *> lending() const; // connected, so their memory stays
-  void region_freed(uint64_t id) override;
+  void region_freed(const Region &region) override;
   void on_message(Message message);
+  void on_answer(int from, uint16_t conn, const Geometry &geometry, std::span<const std::byte> answer);
+  void send_net(uint32_t type, const RingCold &ring, std::span<const std::byte> data);
   void on_request(int from, uint16_t conn, const Geometry &geometry);
   void on_grant(RingCold &ring, uint64_t id, const UniqueFd &fd, std::span<const std::byte> rest);
   Status grant(RingCold &ring, int to);
@@ -136,12 +151,14 @@ private:
   Bootstrap &bootstrap_;
   std::shared_ptr<const Config> config_;
   OnError on_error_;
+  Alone alone_;
   MemoryBudget budget_;
   bool shm_ = true, shares_memory_ = false;
   bool stopped_ = false;
   std::vector<LinkClass> classes_;
   std::vector<uint8_t> readable_; // by rank: its private memory can be read from here
   std::vector<int32_t> pids_;
+  std::vector<uint8_t> lends_; // by rank
   std::string unreadable_;
   uint64_t probe_word_; // what peers read to see whether they can
   std::unique_ptr<NetPort> net_;

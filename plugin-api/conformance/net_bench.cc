@@ -133,13 +133,32 @@ void NetBench::idle(std::chrono::milliseconds span) {
   }
 }
 
+tutti_status NetBench::connect(tutti_net_ctx *ctx, const void *addr, uint32_t bytes, Answer *answer, tutti_net_ep **ep) const {
+  std::memset(answer->bytes, kCanary, sizeof(answer->bytes));
+  answer->size = TUTTI_NET_ADDR_BYTES;
+  const tutti_status s = timed("connect", [&] { return net_.connect(ctx, addr, bytes, answer->bytes, &answer->size, ep); });
+  if (s != TUTTI_OK) return s;
+  require(answer->size <= TUTTI_NET_ADDR_BYTES, "connect answers with {} bytes, at most {} are possible", answer->size,
+          static_cast<int>(TUTTI_NET_ADDR_BYTES));
+  require(answer->size > 0 || !answers(), "connect gives no answer though the device has ANSWERS");
+  for (size_t i = answer->size; i < sizeof(answer->bytes); i++)
+    require(answer->bytes[i] == kCanary, "connect wrote beyond its answer of {} bytes", answer->size);
+  return s;
+}
+
+tutti_status NetBench::accept(tutti_net_listener *listener, const Answer &answer, tutti_net_ep **ep) const {
+  const void *bytes = answers() ? answer.bytes : nullptr;
+  return timed("accept", [&] { return net_.accept(listener, bytes, answers() ? answer.size : 0, ep); });
+}
+
 Pair NetBench::pair(Side &from, Side &to) {
   unsigned char addr[TUTTI_NET_ADDR_BYTES];
   uint32_t size = sizeof(addr);
   tutti_net_listener *listener = nullptr;
   check(plugin_, timed("listen", [&] { return net_.listen(to.ctx(), addr, &size, &listener); }), "listen");
   Pair p;
-  check(plugin_, timed("connect", [&] { return net_.connect(from.ctx(), addr, size, &p.tx); }), "connect");
+  Answer answer;
+  check(plugin_, connect(from.ctx(), addr, size, &answer, &p.tx), "connect");
   keep(p.tx);
   tutti_status tx = TUTTI_AGAIN, rx = TUTTI_AGAIN;
   const Deadline deadline = Deadline::in(kWait);
@@ -147,7 +166,7 @@ Pair NetBench::pair(Side &from, Side &to) {
     require(!deadline.expired(), "waited {} s for a connection: connecting side {}, accepting side {}", kWait.count(),
             status_name(tx), p.rx ? status_name(rx) : "has accepted nobody");
     if (!p.rx) {
-      const tutti_status s = timed("accept", [&] { return net_.accept(listener, &p.rx); });
+      const tutti_status s = accept(listener, answer, &p.rx);
       if (s != TUTTI_AGAIN) check(plugin_, s, "accept");
       if (p.rx) keep(p.rx);
     }

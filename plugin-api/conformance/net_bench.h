@@ -44,6 +44,12 @@ private:
   std::vector<tutti_net_mr *> mrs_;
 };
 
+// What connect() answered; accept() is given it where the device has ANSWERS.
+struct Answer {
+  unsigned char bytes[TUTTI_NET_ADDR_BYTES + 16];
+  uint32_t size = TUTTI_NET_ADDR_BYTES;
+};
+
 // A pair of endpoints: `tx` connected, `rx` accepted.
 struct Pair {
   tutti_net_ep *tx = nullptr, *rx = nullptr;
@@ -63,9 +69,13 @@ public:
   std::unique_ptr<Side> side(int rank) { return std::make_unique<Side>(plugin_, net_, 0, dev_.flags, rank); }
 
   Pair pair() { return pair(a(), b()); }
+  bool answers() const { return dev_.flags & TUTTI_NET_ANSWERS; }
   Pair pair(Side &from, Side &to);
   void destroy(tutti_net_ep *ep); // of a pair; remembered, so that the bench does not do it again
   tutti_net_ep *keep(tutti_net_ep *ep) { return eps_.push_back(ep), ep; }
+  // Single calls, with the answer that the core would carry.
+  tutti_status connect(tutti_net_ctx *ctx, const void *addr, uint32_t bytes, Answer *answer, tutti_net_ep **ep) const;
+  tutti_status accept(tutti_net_listener *listener, const Answer &answer, tutti_net_ep **ep) const;
 
   // Drives both sides until `ready`, or fails with "waited 5 s for <what>".
   void until(const std::function<bool()> &ready, std::string_view what);

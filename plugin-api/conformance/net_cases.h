@@ -8,4 +8,5 @@ std::vector<Case> net_device_cases();     // devices, contexts, registrations
 std::vector<Case> net_connection_cases(); // listen, connect, accept, destroy in every state
 std::vector<Case> net_data_cases();       // messages
 std::vector<Case> net_failure_cases();    // cancelled, truncated, peers that go away
+std::vector<Case> net_rma_cases();        // reads of a peer's memory, where the plugin has them
 } // namespace tutti::conformance

@@ -1,7 +1,9 @@
 #include "net_bench.h"
 #include "net_cases.h"
+#include "tutti/plugin/net_counters.h"
 #include <cstring>
 #include <fcntl.h>
+#include <map>
 #include <poll.h>
 #include <set>
 
@@ -165,6 +167,47 @@ void event_descriptor(const Plugin &plugin, const void *table) {
   bench.expect(bench.b(), 1, TUTTI_OK, 8);
 }
 
+void counters(const Plugin &plugin, const void *table) {
+  const auto *t = static_cast<const tutti_net_counters_v1 *>(plugin.iface(TUTTI_NET_COUNTERS));
+  if (!t) skip("the plugin offers no tutti.net.counters/1");
+  constexpr uint32_t kRoom = 512;
+  const uint32_t devices = count_of(plugin, net_of(table));
+  for (uint32_t dev = 0; dev < devices; dev++) {
+    std::map<std::string, uint64_t> before;
+    for (int round = 0; round < 2; round++) {
+      uint32_t none = 0;
+      require(t->read(plugin.state, dev, nullptr, &none) == TUTTI_OK, "counters of device {} cannot be counted", dev);
+      tutti_net_counter list[kRoom + 1];
+      std::memset(list, 0xa5, sizeof(list));
+      uint32_t count = kRoom;
+      const tutti_status s = timed("read", [&] { return t->read(plugin.state, dev, list, &count); });
+      require(s == TUTTI_OK, "reading the counters of device {} returned {}", dev, status_name(s));
+      std::set<std::string> names;
+      for (uint32_t i = 0; i < std::min(count, kRoom); i++) {
+        require(list[i].name && *list[i].name, "counter {} of device {} has no name", i, dev);
+        require(names.insert(list[i].name).second, "two counters of device {} are named \"{}\"", dev, list[i].name);
+        require(!list[i].hint || *list[i].hint, "counter \"{}\" has an empty hint: NULL is none", list[i].name);
+        require(list[i].reserved0 == 0, "counter \"{}\": reserved0 is {}", list[i].name, list[i].reserved0);
+        uint64_t &was = before[list[i].name];
+        require(round == 0 || list[i].value >= was, "counter \"{}\" fell from {} to {}", list[i].name, was, list[i].value);
+        was = list[i].value;
+      }
+      const auto *beyond = reinterpret_cast<const unsigned char *>(list + std::min(count, kRoom));
+      require(*beyond == 0xa5, "read wrote more counters than it says there are");
+    }
+    if (before.size() < 2) continue;
+    tutti_net_counter two[2];
+    std::memset(two, 0xa5, sizeof(two));
+    uint32_t room = 1;
+    require(t->read(plugin.state, dev, two, &room) == TUTTI_OK && room >= before.size(),
+            "read with room for one counter says there are {}, there were {}", room, before.size());
+    require(reinterpret_cast<const unsigned char *>(two + 1)[0] == 0xa5, "read wrote two counters into room for one");
+  }
+  uint32_t count = 0;
+  const tutti_status s = t->read(plugin.state, devices, nullptr, &count);
+  require(s < 0, "counters of device {} of {} returned {}", devices, devices, status_name(s));
+}
+
 } // namespace
 
 std::vector<Case> net_device_cases() {
@@ -177,6 +220,7 @@ std::vector<Case> net_device_cases() {
       {"N-06", "ctx_create takes configurations of older and newer versions", short_config},
       {"N-07", "host memory can be registered and released any number of times", registrations},
       {"N-08", "progress of a quiet context reports nothing", quiet_progress},
+      {"N-54", "counters have unique names, keep to the room and never fall", counters},
       {"N-09", "an armed event_fd wakes the receiver", event_descriptor},
   };
 }

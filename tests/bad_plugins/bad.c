@@ -54,6 +54,13 @@ __attribute__((unused)) static tutti_status open_ok(const tutti_host *host, void
   (void)host, (void)plugin;
   return TUTTI_OK;
 }
+#ifdef OPEN_NEEDS_LIBRARY
+int tutti_test_absent(void);
+static tutti_status open_needs_library(const tutti_host *host, void **plugin) {
+  (void)host, (void)plugin;
+  return tutti_test_absent();
+}
+#endif
 #ifdef OPEN_CRASHES
 static tutti_status open_crash(const tutti_host *host, void **plugin) {
   (void)host, (void)plugin;

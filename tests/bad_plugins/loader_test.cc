@@ -188,6 +188,27 @@ TEST_CASE("a plugin that configuration names and that cannot be used is an error
   CHECK(has(absent, "no plugin offers tutti.net \"nobody\""));
 }
 
+TEST_CASE(
+    "a plugin whose library is not installed is one quiet line, and an error that names the library once it is asked for") {
+  bad::Scratch scratch;
+  const std::string at = scratch.path() + "/log";
+  log::configure({log::Level::info, ~0u, at, ""});
+  const std::string why = reason("absent");
+  log::configure({});
+  CHECK(has(why, "libtutti-test-absent.so.1: cannot open shared object file"));
+  CHECK(has(why, "install what holds libtutti-test-absent.so.1"));
+  CHECK(has(why, "P-ENTRY-12"));
+  const std::string written = bad::read(at);
+  CHECK(has(written, "libtutti-test-absent.so.1"));
+  CHECK(!has(written, "warn"));
+  CHECK(written.find('\n') + 1 == written.size()); // one line
+  for (const char *name : {"absent", "bad-absent"}) {
+    const std::string asked = error_of("[plugins]\nnet = [\"" + std::string(name) + "\"]\n", {bad::folder("absent")});
+    INFO(asked);
+    CHECK(has(asked, "libtutti-test-absent.so.1: cannot open shared object file"));
+  }
+}
+
 TEST_CASE("a plugin named by path is loaded from outside the search path") {
   const auto registry = load({}, "[plugins]\nnet = [\"" + bad::file("net_good") + "\"]\n");
   REQUIRE(registry->plugins().size() == 1);

@@ -57,14 +57,17 @@ TEST_CASE("silent strangers, more than the template's listener has room for, do 
   }
   CHECK(strangers.size() > 8);
   tutti_net_ep *tx = nullptr, *rx = nullptr;
-  REQUIRE(t.connect(ctx, addr, size, &tx) == TUTTI_OK);
+  unsigned char answer[TUTTI_NET_ADDR_BYTES];
+  uint32_t answered = sizeof answer;
+  REQUIRE(t.connect(ctx, addr, size, answer, &answered, &tx) == TUTTI_OK);
+  CHECK(answered == 0);
   const Deadline deadline = Deadline::in(std::chrono::seconds(10));
   bool ready = false;
   while (!(ready && rx) && !deadline.expired()) {
     const tutti_status s = t.ep_ready(tx);
     REQUIRE(s >= 0);
     ready = s == TUTTI_OK;
-    if (!rx) REQUIRE(t.accept(listener, &rx) >= 0);
+    if (!rx) REQUIRE(t.accept(listener, nullptr, 0, &rx) >= 0);
   }
   CHECK(ready);
   CHECK(rx != nullptr);

@@ -3,7 +3,7 @@
 set -u
 "${CTEST:-ctest}" --test-dir "$2" --show-only=json-v1 | python3 -c '
 import json, sys
-known = {"unit", "multirank", "netns", "rdma", "collnet", "perf", "gpu", "fuzz", "abi", "rules", "consumer", "packages"}
+known = {"unit", "multirank", "netns", "rdma", "collnet", "perf", "gpu", "fuzz", "abi", "rules", "consumer", "packages", "full"}
 bad = 0
 for test in json.load(sys.stdin)["tests"]:
     properties = {p["name"]: p["value"] for p in test.get("properties", [])}

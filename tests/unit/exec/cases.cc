@@ -11,6 +11,25 @@ float value(int rank, uint64_t i) {
   return static_cast<float>((i * 7 + static_cast<uint64_t>(rank) * 13) % 32);
 }
 
+// A buffer as tuttiCommRegister has it, until the end of the case.
+class Kept {
+public:
+  Kept(Engine &engine, const std::vector<unsigned char> &buffer, bool kept)
+      : engine_(engine), number_(reinterpret_cast<uintptr_t>(buffer.data())), kept_(kept) {
+    if (kept_) engine_.keep(number_, buffer.data(), buffer.size());
+  }
+  Kept(const Kept &) = delete;
+  Kept &operator=(const Kept &) = delete;
+  ~Kept() {
+    if (kept_) engine_.forget(number_);
+  }
+
+private:
+  Engine &engine_;
+  uint64_t number_;
+  bool kept_;
+};
+
 } // namespace
 
 uint64_t run_case(const Case &c, int rank, Engine &engine, int times) {
@@ -28,6 +47,7 @@ uint64_t run_case(const Case &c, int rank, Engine &engine, int times) {
   }
   const uint64_t in_count = c.count * coll_in_blocks(c.coll, n), out_count = c.count * coll_out_blocks(c.coll, n);
   std::vector<unsigned char> in_store(in_count * 4 + 64), out_store(out_count * 4 + 64);
+  const Kept in_kept(engine, in_store, c.registered), out_kept(engine, out_store, c.registered);
   auto *in = reinterpret_cast<float *>(in_store.data() + c.offset),
        *out = reinterpret_cast<float *>(out_store.data() + c.offset);
   const auto put = [](float *p, uint64_t i, float v) { std::memcpy(reinterpret_cast<char *>(p) + 4 * i, &v, 4); };

@@ -19,6 +19,7 @@ struct Case {
   uint32_t factor = 0;           // of a pre-multiplied sum
   bool average = false;          // divided by n at the end
   Iface<tutti_proto_v1> proto{}; // simple when empty
+  bool registered = false;       // as by tuttiCommRegister
 };
 
 // Wrong elements of one rank after running the case `times` times; a million and more: an error, printed.

@@ -14,13 +14,16 @@ struct tutti_net_mr {
   tutti_net_ctx *ctx;
   uint8_t *addr;
   uint64_t bytes;
+  uint64_t id; // of all that there ever were
 };
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 std::atomic<int64_t> latency_ms{0};
-std::atomic<uint64_t> moved{0}, violations{0}, endpoints{0};
+std::atomic<uint64_t> moved{0}, violations{0}, endpoints{0}, registered{0}, inside{0}, waiting{0}, got{0}, together{0};
+std::atomic<const uint8_t *> watched{nullptr};
+std::atomic<uint64_t> watched_bytes{0}, pinnable{~0ull};
 
 void violation(const char *what) {
   if (violations++ < 5) std::fprintf(stderr, "fake net: %s\n", what);
@@ -30,18 +33,26 @@ struct Call {
   std::vector<tutti_net_buf> bufs;
   uint64_t cookie;
 };
+struct Get {
+  tutti_net_buf to;
+  uint64_t remote, key, cookie;
+  Clock::time_point due;
+};
 
 // From one connecting to one accepting side.
 struct Pipe {
-  std::mutex mutex; // guards the members below
-  bool connected = false, ended = false;
-  uint64_t credits = 0; // buffers posted and not filled
+  std::mutex mutex;                                        // guards the members below
+  bool connected = false, ended = false, finished = false; // ended by the receiver, finished by the sender
+  uint64_t credits = 0;                                    // buffers posted and not filled
   struct Message {
     std::vector<uint8_t> bytes;
     Clock::time_point due;
   };
   std::deque<Message> messages;
 };
+
+std::mutex keys_mutex; // guards keys
+std::map<uint64_t, std::pair<uint8_t *, uint64_t>> keys;
 
 std::mutex pipes_mutex; // guards pipes
 std::map<uint64_t, std::shared_ptr<Pipe>> pipes;
@@ -58,6 +69,7 @@ struct tutti_net_ep {
   bool sending;
   std::shared_ptr<Pipe> pipe;
   std::deque<Call> calls;
+  std::deque<Get> gets;
 };
 struct tutti_net_ctx {
   std::vector<tutti_net_ep *> eps;
@@ -68,6 +80,11 @@ struct tutti_net_ctx {
 namespace {
 
 constexpr uint32_t kInFlight = 8, kBatch = 2;
+
+bool within(const void *p, uint64_t n, const uint8_t *begin, uint64_t bytes) {
+  const auto *at = static_cast<const uint8_t *>(p);
+  return begin && at >= begin && at + n <= begin + bytes;
+}
 
 void check_registered(const tutti_net_ep &ep, const tutti_net_buf &b) {
   const auto &mrs = ep.ctx->mrs;
@@ -83,6 +100,14 @@ tutti_status post(tutti_net_ep &ep, const tutti_net_buf *bufs, uint32_t n, uint6
   for (uint32_t i = 0; i < n; i++) check_registered(ep, bufs[i]);
   if (ep.calls.size() == kInFlight) return TUTTI_AGAIN;
   ep.calls.push_back({{bufs, bufs + n}, cookie});
+  for (uint32_t i = 0; i < n; i++) inside += within(bufs[i].addr, bufs[i].bytes, watched, watched_bytes);
+  if (ep.sending) return TUTTI_OK;
+  waiting++;
+  const auto touches = [](const Call &c) {
+    return std::any_of(c.bufs.begin(), c.bufs.end(),
+                       [](const tutti_net_buf &b) { return within(b.addr, b.bytes, watched, watched_bytes); });
+  };
+  together = std::max<uint64_t>(together, static_cast<uint64_t>(std::count_if(ep.calls.begin(), ep.calls.end(), touches)));
   return TUTTI_OK;
 }
 
@@ -103,8 +128,12 @@ bool move_one(tutti_net_ep &ep) {
       done.bytes += b.bytes;
     }
   } else {
-    if (ep.pipe->messages.size() < c.bufs.size() || ep.pipe->messages[c.bufs.size() - 1].due > Clock::now()) return false;
+    const bool gone = ep.pipe->finished && ep.pipe->messages.size() < c.bufs.size();
+    if (gone) done.status = TUTTI_ERR_REMOTE;
+    if (!gone && (ep.pipe->messages.size() < c.bufs.size() || ep.pipe->messages[c.bufs.size() - 1].due > Clock::now()))
+      return false;
     for (const tutti_net_buf &b : c.bufs) {
+      if (gone) break;
       const auto m = std::move(ep.pipe->messages.front().bytes);
       ep.pipe->messages.pop_front();
       if (m.size() > b.bytes) done.status = TUTTI_ERR_TRUNCATED;
@@ -115,7 +144,38 @@ bool move_one(tutti_net_ep &ep) {
   }
   ep.ctx->done.push_back(done);
   ep.calls.pop_front();
+  if (!ep.sending) waiting--;
   return true;
+}
+
+tutti_status mr_key(tutti_net_mr *mr, void *key, uint32_t *bytes) noexcept {
+  if (*bytes < TUTTI_NET_KEY_BYTES) violation("too little room for a key");
+  std::memcpy(key, &mr->id, *bytes = sizeof mr->id);
+  return TUTTI_OK;
+}
+
+tutti_status get(tutti_net_ep *ep, const tutti_net_buf *to, uint64_t remote, const void *key, uint32_t key_bytes,
+                 uint64_t cookie) noexcept {
+  uint64_t id = 0;
+  if (key_bytes != sizeof id) return violation("a key that nobody gave"), TUTTI_ERR_INVALID;
+  std::memcpy(&id, key, sizeof id);
+  check_registered(*ep, *to);
+  if (ep->gets.size() == kInFlight) return TUTTI_AGAIN;
+  ep->gets.push_back({*to, remote, id, cookie, Clock::now() + std::chrono::milliseconds(latency_ms)});
+  return TUTTI_OK;
+}
+
+void read_one(tutti_net_ep &ep) {
+  if (ep.gets.empty() || ep.gets.front().due > Clock::now()) return;
+  const Get g = ep.gets.front();
+  ep.gets.pop_front();
+  std::lock_guard lock(keys_mutex);
+  const auto it = keys.find(g.key);
+  const bool good =
+      it != keys.end() && within(reinterpret_cast<void *>(g.remote), g.to.bytes, it->second.first, it->second.second);
+  if (good) std::memcpy(g.to.addr, reinterpret_cast<void *>(g.remote), g.to.bytes);
+  got += good;
+  ep.ctx->done.push_back({g.cookie, good ? g.to.bytes : 0, good ? TUTTI_OK : TUTTI_ERR_REMOTE, 0});
 }
 
 tutti_status device_count(void *, uint32_t *count) noexcept {
@@ -128,7 +188,7 @@ tutti_status device_info(void *, uint32_t, tutti_net_dev *out) noexcept {
   out->max_message_bytes = 1 << 20;
   out->max_inflight = kInFlight;
   out->max_batch = kBatch;
-  out->flags = TUTTI_NET_NEEDS_MR;
+  out->flags = TUTTI_NET_NEEDS_MR | TUTTI_NET_ANSWERS;
   out->speed_mbps = 1000;
   return TUTTI_OK;
 }
@@ -150,21 +210,28 @@ tutti_status listen_at(tutti_net_ctx *ctx, void *addr, uint32_t *bytes, tutti_ne
   *out = new tutti_net_listener{ctx, id, pipe};
   return TUTTI_OK;
 }
-tutti_status connect_to(tutti_net_ctx *ctx, const void *addr, uint32_t, tutti_net_ep **out) noexcept {
+tutti_status connect_to(tutti_net_ctx *ctx, const void *addr, uint32_t, void *answer, uint32_t *answer_bytes,
+                        tutti_net_ep **out) noexcept {
   uint64_t id;
   std::memcpy(&id, addr, sizeof id);
   std::lock_guard lock(pipes_mutex);
   const auto pipe = pipes.at(id);
   std::lock_guard inner(pipe->mutex);
   pipe->connected = true;
-  ctx->eps.push_back(*out = new tutti_net_ep{ctx, true, pipe, {}});
+  if (*answer_bytes < TUTTI_NET_ADDR_BYTES) violation("too little room for an answer");
+  const uint64_t said = ~id;
+  std::memcpy(answer, &said, *answer_bytes = sizeof said);
+  ctx->eps.push_back(*out = new tutti_net_ep{ctx, true, pipe, {}, {}});
   endpoints++;
   return TUTTI_OK;
 }
-tutti_status accept_from(tutti_net_listener *l, tutti_net_ep **out) noexcept {
+tutti_status accept_from(tutti_net_listener *l, const void *answer, uint32_t answer_bytes, tutti_net_ep **out) noexcept {
+  uint64_t said = 0;
+  if (answer_bytes == sizeof said) std::memcpy(&said, answer, sizeof said);
+  if (said != ~l->id) violation("accept() without what the peer's connect() answered");
   std::lock_guard lock(l->pipe->mutex);
   if (!l->pipe->connected) return TUTTI_AGAIN;
-  l->ctx->eps.push_back(*out = new tutti_net_ep{l->ctx, false, l->pipe, {}});
+  l->ctx->eps.push_back(*out = new tutti_net_ep{l->ctx, false, l->pipe, {}, {}});
   endpoints++;
   return TUTTI_OK;
 }
@@ -176,11 +243,14 @@ tutti_status ep_describe(tutti_net_ep *, char *text, uint32_t cap) noexcept {
   return TUTTI_OK;
 }
 void ep_destroy(tutti_net_ep *ep) noexcept {
+  for (const Get &g : ep->gets) ep->ctx->done.push_back({g.cookie, 0, TUTTI_ERR_CANCELLED, 0});
   for (const Call &c : ep->calls) ep->ctx->done.push_back({c.cookie, 0, TUTTI_ERR_CANCELLED, 0});
+  if (!ep->sending) waiting -= ep->calls.size();
   std::erase(ep->ctx->eps, ep);
   {
     std::lock_guard lock(ep->pipe->mutex);
     ep->pipe->ended |= !ep->sending;
+    ep->pipe->finished |= ep->sending;
   }
   endpoints--;
   delete ep;
@@ -193,11 +263,28 @@ void listener_destroy(tutti_net_listener *l) noexcept {
   delete l;
 }
 tutti_status mr_register(tutti_net_ctx *ctx, const tutti_region *r, tutti_net_mr **out) noexcept {
-  ctx->mrs.push_back(*out = new tutti_net_mr{ctx, static_cast<uint8_t *>(r->addr), r->bytes});
+  if (r->bytes > pinnable) return TUTTI_ERR_NO_MEMORY;
+  static std::atomic<uint64_t> next{1};
+  registered++;
+  ctx->mrs.push_back(*out = new tutti_net_mr{ctx, static_cast<uint8_t *>(r->addr), r->bytes, next++});
+  std::lock_guard lock(keys_mutex);
+  keys[(*out)->id] = {(*out)->addr, r->bytes};
   return TUTTI_OK;
 }
 void mr_release(tutti_net_mr *mr) noexcept {
-  std::erase(mr->ctx->mrs, mr);
+  for (const tutti_net_ep *ep : mr->ctx->eps)
+    for (const Call &c : ep->calls)
+      for (const tutti_net_buf &b : c.bufs)
+        if (b.mr == mr) violation("a registration released while a post names it");
+  for (const tutti_net_ep *ep : mr->ctx->eps)
+    for (const Get &g : ep->gets)
+      if (g.to.mr == mr) violation("a registration released while a get names it");
+  {
+    std::lock_guard lock(keys_mutex);
+    keys.erase(mr->id);
+  }
+  if (std::erase(mr->ctx->mrs, mr) != 1) violation("a registration released twice");
+  registered--;
   delete mr;
 }
 tutti_status send_on(tutti_net_ep *ep, const tutti_net_buf *bufs, uint32_t n, uint64_t cookie) noexcept {
@@ -213,7 +300,10 @@ tutti_status recv_on(tutti_net_ep *ep, const tutti_net_buf *bufs, uint32_t n, ui
   return TUTTI_OK;
 }
 int32_t progress(tutti_net_ctx *ctx, tutti_net_completion *out, uint32_t cap) noexcept {
-  for (tutti_net_ep *ep : ctx->eps) move_one(*ep);
+  for (tutti_net_ep *ep : ctx->eps) {
+    move_one(*ep);
+    read_one(*ep);
+  }
   if (cap == 0 || ctx->done.empty()) return 0;
   out[0] = ctx->done.front();
   ctx->done.pop_front();
@@ -243,24 +333,78 @@ tutti_net_v1 make_table() {
   return t;
 }
 
+std::atomic<uint64_t> lost{7};
+tutti_status read_counters(void *, uint32_t, tutti_net_counter *out, uint32_t *count) noexcept {
+  const tutti_net_counter all[] = {{"moved", nullptr, moved, 0}, {"lost", "somebody pulled the plug", lost, 0}};
+  for (uint32_t i = 0; i < 2 && i < *count; i++) out[i] = all[i];
+  *count = 2;
+  return TUTTI_OK;
+}
+const tutti_net_counters_v1 counters_table = {sizeof counters_table, 0, read_counters};
+const tutti_net_rma_v1 rma_table = {sizeof rma_table, 0, mr_key, get};
+const char *const ifaces[] = {TUTTI_NET, TUTTI_NET_COUNTERS, nullptr};
+const char *const ifaces_with_rma[] = {TUTTI_NET, TUTTI_NET_COUNTERS, TUTTI_NET_RMA, nullptr};
+const void *get_iface(void *, const char *id) noexcept {
+  if (std::strcmp(id, TUTTI_NET_RMA) == 0) return &rma_table;
+  return std::strcmp(id, TUTTI_NET_COUNTERS) == 0 ? &counters_table : nullptr;
+}
+
 } // namespace
 
 namespace tutti::test {
 
-Iface<tutti_net_v1> fake_net() {
-  static const tutti_plugin_desc desc = [] {
-    tutti_plugin_desc d{};
-    d.struct_size = sizeof d;
-    d.name = "fake-net";
-    return d;
-  }();
+namespace {
+Iface<tutti_net_v1> made(Plugin &plugin, tutti_plugin_desc &desc, const char *const *offers) {
   static const tutti_net_v1 table = make_table();
-  static Plugin plugin;
+  desc.struct_size = sizeof desc;
+  desc.name = "fake-net";
+  desc.ifaces = offers;
+  desc.get_iface = get_iface;
   plugin.desc = &desc;
   return {&plugin, &table};
 }
+} // namespace
+
+Iface<tutti_net_v1> fake_net() {
+  static tutti_plugin_desc desc{};
+  static Plugin plugin;
+  static const auto net = made(plugin, desc, ifaces);
+  return net;
+}
+Iface<tutti_net_v1> fake_rma_net() {
+  static tutti_plugin_desc desc{};
+  static Plugin plugin;
+  static const auto net = made(plugin, desc, ifaces_with_rma);
+  return net;
+}
+uint64_t fake_net_gets() {
+  return got;
+}
 void fake_net_latency(std::chrono::milliseconds latency) {
   latency_ms = latency.count();
+}
+void fake_net_lose(uint64_t messages) {
+  lost += messages;
+}
+void fake_net_watch(const void *at, uint64_t bytes) {
+  watched = static_cast<const uint8_t *>(at);
+  watched_bytes = bytes;
+  inside = together = 0;
+}
+uint64_t fake_net_inside() {
+  return inside;
+}
+uint64_t fake_net_together() {
+  return together;
+}
+uint64_t fake_net_registered() {
+  return registered;
+}
+uint64_t fake_net_waiting() {
+  return waiting;
+}
+void fake_net_pinnable(uint64_t bytes) {
+  pinnable = bytes;
 }
 uint64_t fake_net_messages() {
   return moved;

@@ -1,5 +1,6 @@
-// A net inside the test that insists on what devices may insist on: every buffer registered, eight calls in flight, nothing
-// moves before the receiver has posted a buffer, and completions come one per progress().
+// A net inside the test that insists on what devices may insist on: every buffer registered, the connecting side's answer
+// before accept(), eight calls in flight, nothing moves before the receiver has posted a buffer, and completions come one per
+// progress().
 #pragma once
 #include "plugin/registry.h"
 #include <chrono>
@@ -7,7 +8,16 @@
 namespace tutti::test {
 
 Iface<tutti_net_v1> fake_net();
+Iface<tutti_net_v1> fake_rma_net();                       // peers read each other's registered memory
+uint64_t fake_net_gets();                                 // done so far
 void fake_net_latency(std::chrono::milliseconds latency); // of every message from now on
+void fake_net_lose(uint64_t messages);                    // counts them as lost
+void fake_net_watch(const void *at, uint64_t bytes);      // counts buffers that are posted inside, from 0
+uint64_t fake_net_inside();                               // so many
+uint64_t fake_net_together();                             // receives at a time of one endpoint there
+uint64_t fake_net_registered();                           // registrations that are held
+uint64_t fake_net_waiting();                              // receives that are posted and have got nothing yet
+void fake_net_pinnable(uint64_t bytes);                   // longer pieces cannot be registered
 uint64_t fake_net_messages();                             // moved so far
 uint64_t fake_net_endpoints();                            // that are open
 uint64_t fake_net_violations();                           // of net.h, by the core; the first ones are printed

@@ -41,16 +41,16 @@ struct Plugin {
 
   explicit Plugin(int peer) {
     const tutti_net_ctx_config config = {sizeof(config), -1, 1, 0, 2};
-    uint8_t mine[TUTTI_NET_ADDR_BYTES] = {}, theirs[TUTTI_NET_ADDR_BYTES];
-    uint32_t len = 0;
+    uint8_t mine[TUTTI_NET_ADDR_BYTES] = {}, theirs[TUTTI_NET_ADDR_BYTES], answer[TUTTI_NET_ADDR_BYTES];
+    uint32_t len = 0, answered = sizeof answer;
     tutti_net_listener *l = nullptr;
     if (net.ctx_create(host.plugin(), 0, &config, &ctx) || net.listen(ctx, mine, &len, &l)) _exit(1);
     if (write(peer, mine, sizeof mine) != sizeof mine || read(peer, theirs, sizeof theirs) != sizeof theirs) _exit(1);
-    if (net.connect(ctx, theirs, len, &tx)) _exit(1);
+    if (net.connect(ctx, theirs, len, answer, &answered, &tx)) _exit(1);
     while (!rx || net.ep_ready(tx) != TUTTI_OK) {
       guard();
       drive();
-      if (!rx && net.accept(l, &rx) != TUTTI_OK) rx = nullptr;
+      if (!rx && net.accept(l, nullptr, 0, &rx) != TUTTI_OK) rx = nullptr;
     }
     net.listener_destroy(l);
   }

@@ -98,10 +98,10 @@ TEST_CASE("the traffic class of the communicator is that of its sockets") {
     tutti_net_listener *l = nullptr;
     tutti_net_ep *tx = nullptr, *rx = nullptr;
     REQUIRE(host.net().listen(b.c, addr, &len, &l) == TUTTI_OK);
-    REQUIRE(host.net().connect(a.c, addr, len, &tx) == TUTTI_OK);
+    REQUIRE(connect_to(host.net(), a.c, addr, len, &tx) == TUTTI_OK);
     REQUIRE(within(patience, [&] {
       a.drive(), b.drive();
-      if (!rx && host.net().accept(l, &rx) != TUTTI_OK) rx = nullptr;
+      if (!rx && host.net().accept(l, nullptr, 0, &rx) != TUTTI_OK) rx = nullptr;
       return rx && host.net().ep_ready(tx) == TUTTI_OK;
     }));
     int marked = 0;

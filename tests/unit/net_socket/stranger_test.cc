@@ -56,11 +56,11 @@ struct Open {
   }
   void poll() {
     b.drive();
-    if (!rx && host.net().accept(listener, &rx) != TUTTI_OK) rx = nullptr;
+    if (!rx && host.net().accept(listener, nullptr, 0, &rx) != TUTTI_OK) rx = nullptr;
   }
   void real_peer_connects() {
     tutti_net_ep *tx = nullptr;
-    REQUIRE(host.net().connect(a.c, addr, len, &tx) == TUTTI_OK);
+    REQUIRE(connect_to(host.net(), a.c, addr, len, &tx) == TUTTI_OK);
     const bool up = within(patience, [&] {
       a.drive();
       poll();
@@ -120,7 +120,7 @@ TEST_CASE("a peer with another secret is denied on both sides") {
   memcpy(wrong, o.addr, sizeof wrong);
   wrong[o.len - 1] ^= 1;
   tutti_net_ep *tx = nullptr;
-  REQUIRE(o.host.net().connect(o.a.c, wrong, o.len, &tx) == TUTTI_OK);
+  REQUIRE(connect_to(o.host.net(), o.a.c, wrong, o.len, &tx) == TUTTI_OK);
   tutti_status s = TUTTI_AGAIN;
   CHECK(within(patience, [&] {
     o.a.drive();
@@ -150,7 +150,7 @@ TEST_CASE("the secret never crosses the wire") {
   const uint16_t port = ntohs(at.sin_port);
   memcpy(addr + 10, &port, 2);
   tutti_net_ep *tx = nullptr;
-  REQUIRE(o.host.net().connect(o.a.c, addr, o.len, &tx) == TUTTI_OK);
+  REQUIRE(connect_to(o.host.net(), o.a.c, addr, o.len, &tx) == TUTTI_OK);
   const int c = accept(fd, nullptr, nullptr);
   REQUIRE(c >= 0);
   std::vector<uint8_t> seen(4096);
@@ -176,7 +176,7 @@ TEST_CASE("an address where nobody listens fails after the configured attempts a
   o.host.net().listener_destroy(o.listener);
   o.listener = nullptr;
   tutti_net_ep *tx = nullptr;
-  REQUIRE(o.host.net().connect(o.a.c, o.addr, o.len, &tx) == TUTTI_OK);
+  REQUIRE(connect_to(o.host.net(), o.a.c, o.addr, o.len, &tx) == TUTTI_OK);
   tutti_status s = TUTTI_AGAIN;
   CHECK(within(patience, [&] { return (s = o.host.net().ep_ready(tx)) < 0; }));
   CHECK(s == TUTTI_ERR_REMOTE);
@@ -187,7 +187,7 @@ TEST_CASE("an address where nobody listens fails after the configured attempts a
 TEST_CASE("a connection that never becomes ready ends at its deadline") {
   Open o(Opt{{"connect_timeout", "30ms"}});
   tutti_net_ep *tx = nullptr;
-  REQUIRE(o.host.net().connect(o.a.c, o.addr, o.len, &tx) == TUTTI_OK);
+  REQUIRE(connect_to(o.host.net(), o.a.c, o.addr, o.len, &tx) == TUTTI_OK);
   tutti_status s = TUTTI_AGAIN; // nobody drives the listener
   CHECK(within(patience, [&] { return (s = o.host.net().ep_ready(tx)) < 0; }));
   CHECK(s == TUTTI_ERR_TIMEOUT);
@@ -198,7 +198,7 @@ TEST_CASE("endpoints and listeners may be destroyed in any half-open state") {
   for (int turns = 0; turns < 40; ++turns) {
     Open o;
     tutti_net_ep *tx = nullptr;
-    REQUIRE(o.host.net().connect(o.a.c, o.addr, o.len, &tx) == TUTTI_OK);
+    REQUIRE(connect_to(o.host.net(), o.a.c, o.addr, o.len, &tx) == TUTTI_OK);
     for (int i = 0; i < turns; ++i) {
       o.host.net().ep_ready(tx);
       o.poll();
@@ -210,9 +210,9 @@ TEST_CASE("endpoints and listeners may be destroyed in any half-open state") {
 TEST_CASE("a damaged address is an error, not a connection") {
   Open o;
   tutti_net_ep *tx = nullptr;
-  CHECK(o.host.net().connect(o.a.c, o.addr, o.len - 1, &tx) == TUTTI_ERR_INVALID);
+  CHECK(connect_to(o.host.net(), o.a.c, o.addr, o.len - 1, &tx) == TUTTI_ERR_INVALID);
   o.addr[0] ^= 1;
-  CHECK(o.host.net().connect(o.a.c, o.addr, o.len, &tx) == TUTTI_ERR_INVALID);
+  CHECK(connect_to(o.host.net(), o.a.c, o.addr, o.len, &tx) == TUTTI_ERR_INVALID);
   CHECK(tx == nullptr);
 }
 
@@ -229,7 +229,7 @@ TEST_CASE("addresses that lead nowhere, or to somebody else, do not keep the con
   memcpy(addr + count_at, &three, sizeof three);
   memcpy(o.addr, addr, sizeof addr);
   tutti_net_ep *tx = nullptr;
-  REQUIRE(o.host.net().connect(o.a.c, addr, o.len, &tx) == TUTTI_OK);
+  REQUIRE(connect_to(o.host.net(), o.a.c, addr, o.len, &tx) == TUTTI_OK);
   CHECK(within(patience, [&] {
     o.a.drive();
     elsewhere.poll();

@@ -7,6 +7,8 @@
 #include "entry.h"
 #include "host.h"
 #include "net.h"
+#include "net_counters.h"
+#include "net_rma.h"
 #include "profiler.h"
 #include "proto.h"
 #include "tuner.h"

@@ -15,6 +15,11 @@
 //           tutti_status send(const tutti_net_buf *bufs, uint32_t n, uint64_t cookie);
 //           tutti_status recv(const tutti_net_buf *bufs, uint32_t n, uint64_t *received, uint64_t cookie);
 //           optional: tutti_status flush(const tutti_net_buf *bufs, uint32_t n, uint64_t cookie);
+// Beside tutti.net/1, for tutti.net.rma/1 (Mr then derives from NetObject, too):
+//   Ep: tutti_status get(const tutti_net_buf &to, uint64_t remote, const NetKey &key, uint64_t cookie);   Mr: void key(NetKey
+//   &out);
+// and for tutti.net.counters/1:
+//   P:  void counters(uint32_t dev, std::vector<tutti_net_counter> &out);                                 from any thread
 // Destructors are the *_destroy and *_release functions, with the promises that net.h makes for them. Everything may throw
 // Error; the objects need a `const Host &host() const` so that the reason finds its way (derive from NetObject).
 #ifndef TUTTI_PLUGIN_CXX_NET_HPP
@@ -43,7 +48,7 @@ struct Address {
   }
 };
 
-// Base of Ctx, Listener and Ep.
+// Base of Ctx, Listener and Ep, and of an Mr that has a key.
 class NetObject {
 public:
   explicit NetObject(const Host &host) : host_(host) {}

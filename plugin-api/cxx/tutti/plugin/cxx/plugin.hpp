@@ -16,12 +16,13 @@
 // Further interfaces of the same class:
 //   proto_name  with  static constexpr ProtoShape proto_shape  and  tutti_kernel kernel(form, dtype, op, flags) const
 //   tuner_name  with  void rate(const tutti_tune_query &query, std::vector<tutti_candidate> &candidates)
-//   net_name    see net.hpp
+//   net_name    see net.hpp, also for tutti.net.rma/1 and tutti.net.counters/1
 // `options` may be left out; its last element is {}.
 #ifndef TUTTI_PLUGIN_CXX_PLUGIN_HPP
 #define TUTTI_PLUGIN_CXX_PLUGIN_HPP
 #include "host.hpp"
 #include "net.hpp"
+#include "net_optional.hpp"
 #include "plan_writer.hpp"
 #include "tables.hpp"
 
@@ -37,12 +38,16 @@ template <class P> struct has_options<P, std::void_t<decltype(P::options)>> : st
 
 template <class P> struct Descriptor {
   struct Ids {
-    const char *id[5] = {};
+    const char *id[7] = {};
   };
   static constexpr Ids list() {
     Ids out;
     int n = 0;
-    if constexpr (has_net<P>::value) out.id[n++] = TUTTI_NET;
+    if constexpr (has_net<P>::value) {
+      out.id[n++] = TUTTI_NET;
+      if constexpr (has_rma<P>::value) out.id[n++] = TUTTI_NET_RMA;
+      if constexpr (has_counters<P>::value) out.id[n++] = TUTTI_NET_COUNTERS;
+    }
     if constexpr (has_algo<P>::value) out.id[n++] = TUTTI_ALGO;
     if constexpr (has_proto<P>::value) out.id[n++] = TUTTI_PROTO;
     if constexpr (has_tuner<P>::value) out.id[n++] = TUTTI_TUNER;
@@ -58,6 +63,12 @@ template <class P> struct Descriptor {
     const std::string_view want(id);
     if constexpr (has_net<P>::value) {
       if (want == TUTTI_NET) return &NetTable<P>::value;
+      if constexpr (has_rma<P>::value) {
+        if (want == TUTTI_NET_RMA) return &RmaTable<P>::value;
+      }
+      if constexpr (has_counters<P>::value) {
+        if (want == TUTTI_NET_COUNTERS) return &CountersTable<P>::value;
+      }
     }
     if constexpr (has_algo<P>::value) {
       if (want == TUTTI_ALGO) return &AlgoTable<P>::value;

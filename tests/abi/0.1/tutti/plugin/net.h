@@ -3,7 +3,10 @@
  * A context (ctx) is one device opened for one communicator. Everything made from a context is used by one thread at a
  * time, so a plugin needs no lock inside a context. Two contexts may be used at the same time by two threads.
  *
- * Connecting. connect() gives an endpoint (ep) at once; accept() gives one when a peer is there. Until ep_ready() has returned
+ * Connecting. listen() writes an address, which the core brings to the peer; connect() makes an endpoint (ep) of it at once,
+ * and may write an answer, which the core brings back to the listener's side: a device whose two ends must know each other
+ * before anything can be sent says ANSWERS, and its accept() is first called with that answer. Both travel over the core's
+ * authenticated channel and may hold secrets. accept() gives an endpoint when a peer is there. Until ep_ready() has returned
  * TUTTI_OK the core calls accept() and ep_ready() over and over, and progress() between them, on both sides in no particular
  * order; the plugin may advance its handshake in any of the three. The core does not sleep on event_fd() meanwhile, and posts
  * nothing on an endpoint that is not ready. One end may be ready long before the other: a post may not depend on the peer's
@@ -40,13 +43,14 @@ typedef struct tutti_net_listener tutti_net_listener;
 typedef struct tutti_net_ep tutti_net_ep;
 typedef struct tutti_net_mr tutti_net_mr;
 
-enum { TUTTI_NET_ADDR_BYTES = 256 }; /* largest address a listener may have */
+enum { TUTTI_NET_ADDR_BYTES = 1024 }; /* largest address of a listener, and largest answer of a connect() */
 
 enum {
   TUTTI_NET_NEEDS_FLUSH = 1u << 0, /* received device memory is visible only after flush() */
   TUTTI_NET_NEEDS_MR = 1u << 1,    /* every buffer needs a registration; otherwise mr may be NULL */
   TUTTI_NET_DUPLEX = 1u << 2,      /* one endpoint carries both directions */
-  TUTTI_NET_LOOPBACK = 1u << 3     /* reaches only this host */
+  TUTTI_NET_LOOPBACK = 1u << 3,    /* reaches only this host */
+  TUTTI_NET_ANSWERS = 1u << 4      /* accept() needs what the peer's connect() answered */
 };
 
 /* A device. Out-struct of device_info(). */
@@ -111,11 +115,15 @@ typedef struct tutti_net_v1 {
    * address reaches the peer over the core's authenticated channel and may hold a secret: a listener must refuse whoever does
    * not know it. A listener accepts one endpoint; from then on accept() returns TUTTI_AGAIN or an error. [control] */
   tutti_status (*listen)(tutti_net_ctx *ctx, void *addr, uint32_t *addr_bytes, tutti_net_listener **out) TUTTI_NOEXCEPT;
-  tutti_status (*connect)(tutti_net_ctx *ctx, const void *addr, uint32_t addr_bytes,
-                          tutti_net_ep **out) TUTTI_NOEXCEPT; /* addr is borrowed. [control] */
-  /* TUTTI_AGAIN, at once: nobody yet. Strangers are refused inside, never reported as errors, and cannot keep the peer out by
+  /* addr is borrowed. *answer_bytes in: room at answer, at least TUTTI_NET_ADDR_BYTES; out: bytes of answer written, 0 = none,
+   * but at least 1 for a peer whose device has ANSWERS. [control] */
+  tutti_status (*connect)(tutti_net_ctx *ctx, const void *addr, uint32_t addr_bytes, void *answer, uint32_t *answer_bytes,
+                          tutti_net_ep **out) TUTTI_NOEXCEPT;
+  /* answer is borrowed: that of the peer's connect() where the device has ANSWERS, the same in every call, else NULL and 0.
+   * TUTTI_AGAIN, at once: nobody yet. Strangers are refused inside, never reported as errors, and cannot keep the peer out by
    * being silent or many. [control] */
-  tutti_status (*accept)(tutti_net_listener *listener, tutti_net_ep **out) TUTTI_NOEXCEPT;
+  tutti_status (*accept)(tutti_net_listener *listener, const void *answer, uint32_t answer_bytes,
+                         tutti_net_ep **out) TUTTI_NOEXCEPT;
   /* TUTTI_AGAIN, at once: still connecting. Any error is final. TUTTI_OK for as long as the endpoint works. [control] */
   tutti_status (*ep_ready)(tutti_net_ep *ep) TUTTI_NOEXCEPT;
   /* Text for messages: "10.0.0.1:4711 -> 10.0.0.2:9 (eth0)"; at most cap bytes with the NUL. [control] */

@@ -1,0 +1,114 @@
+// tutti/core/transport/net_link.h: one link over a network: its endpoint, its memory, and what is posted on it.
+//
+// A message is a 16-byte header (word, length) and the payload: in one buffer up to kStagedBytes, above as two messages of the
+// net. A sender posts both in one call; a receiver that knows what comes posts a pair of buffers for them, and one that posts
+// ahead posts single buffers with room for any message, so that header and payload come in one each.
+#pragma once
+#include "bootstrap/bootstrap.h"
+#include "transport/mr_cache.h"
+#include "transport/net_counters.h"
+#include "transport/ring.h"
+#include "tutti/plugin/net_rma.h"
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <new>
+#include <optional>
+
+namespace tutti {
+
+constexpr uint64_t kStagedBytes = 4096;
+constexpr uint64_t kAheadBytes = 1 << 20; // of buffers of one link that are posted before their messages are known
+
+struct NetHeader {
+  uint64_t word, bytes;
+};
+
+// Links of protocol `pull` may lend: then kLent is set in the header's length, and in the place of the payload is
+struct NetDescriptor {
+  uint64_t address; // in the sender's registered memory
+  uint32_t key_bytes, reserved;
+  std::byte key[TUTTI_NET_KEY_BYTES];
+};
+constexpr uint64_t kLent = 1ull << 63;
+
+class NetLink;
+
+// A device opened for the engine.
+struct NetDevice {
+  uint32_t number = 0; // of the plugin
+  tutti_net_dev info{};
+  tutti_net_ctx *ctx = nullptr;
+  std::vector<NetCounter> at_start; // its counters when it was opened
+  std::unique_ptr<MrCache> cache;   // where buffers need registrations
+  bool needs_mr() const { return info.flags & TUTTI_NET_NEEDS_MR; }
+};
+
+// Memory for `count` messages in a row, registered in one piece where that is needed. Made at first use.
+struct NetStage {
+  struct Free {
+    void operator()(uint8_t *p) const { ::operator delete[](p, std::align_val_t(4096)); }
+  };
+  std::unique_ptr<uint8_t[], Free> memory;
+  uint64_t room = 0; // of one message, with its header
+  uint64_t count = 0;
+  tutti_net_mr *mr = nullptr;
+  uint8_t *at(uint64_t k) const { return memory.get() + k % count * room; }
+};
+
+// One call to the device; the cookie is its address.
+struct NetCall {
+  enum class Kind : uint8_t { send, single, pair, payload, get };
+  NetLink *link = nullptr;
+  Kind kind = Kind::send;
+  bool busy = false; // of the device, or waiting to be
+  bool complete = false;
+  NetHeader header{};
+  uint8_t *staged = nullptr;      // begins with the header, but for a payload
+  uint8_t *payload = nullptr;     // where it is, of what has one of its own
+  tutti_net_mr *mr = nullptr;     // of `staged`
+  MrCache::Entry *home = nullptr; // holds `payload` while that is posted, where it is the user's memory
+  tutti_net_mr *payload_mr = nullptr;
+  uint64_t bytes = 0; // to be sent, of the payload; received, of all
+  tutti_status status = TUTTI_OK;
+};
+
+// A net link's own state, behind Ring::net.
+class NetLink {
+public:
+  RingCold *ring = nullptr;
+  NetDevice *device = nullptr;
+  tutti_net_ep *ep = nullptr;
+  tutti_net_listener *listener = nullptr;
+  bool ready = false;
+  Bytes address; // of the peer's listener; set before RingCold::state becomes granted
+  Bytes answer;  // of the peer's connect(); set before `answered`
+  std::atomic<bool> answered{false};
+
+  NetStage small, large;      // of messages up to kStagedBytes, and of any; a piece for each call
+  std::vector<NetCall> calls; // of a send link: message k in k % size; of a receive link: call k
+  uint64_t tag = 0;           // of the next message of the net
+  uint64_t unposted = 0;      // send: the first message that the device has not taken
+  uint64_t posted = 0;        // receive: calls so far
+  uint64_t taken = 0;         // receive: of them, used up by messages that were consumed
+  uint32_t ahead = 0;         // receive: buffers that may be posted before their messages are known
+  std::optional<Error> ended; // a receive failed; told by the step that needs the message
+  tutti_status ended_status = TUTTI_OK;
+
+  // Of links that lend. Another link, the other way, says which messages have been read: cumulative, an empty message whose
+  // header's word is the number of the last one.
+  struct Loan {
+    uint64_t message; // its number, from 1
+    MrCache::Entry *entry;
+  };
+  NetLink *acks = nullptr; // of a link that lends: its other link, and the way back
+  bool is_acks = false;
+  std::deque<Loan> loans;       // send: what the peer may still read
+  uint64_t read = 0, told = 0;  // receive: last lent message that has been read, and that the peer was told of
+  std::unique_ptr<NetCall> get; // receive: of the front message
+
+  NetCall &call(uint64_t k) { return calls[k % calls.size()]; }
+};
+
+} // namespace tutti

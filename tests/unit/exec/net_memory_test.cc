@@ -1,0 +1,256 @@
+// Nets that need registrations: which memory messages go from and to, and when it is posted and let go.
+#include "cases.h"
+#include "fake_net.h"
+#include "transport/regions.h"
+#include <algorithm>
+#include <doctest/doctest.h>
+
+using namespace tutti;
+using namespace tutti::test;
+
+namespace {
+
+constexpr uint64_t kCount = 60'000; // floats: 240 KB in slots of 64 KiB
+constexpr uint32_t kSlot = 64 << 10;
+
+// Memory of tuttiMemAlloc, freed with it.
+struct Shared {
+  explicit Shared(uint64_t floats) : at(static_cast<float *>(*regions::allocate(floats * sizeof(float)))) {}
+  Shared(const Shared &) = delete;
+  Shared &operator=(const Shared &) = delete;
+  ~Shared() { (void)regions::release(at); }
+  float *at;
+};
+
+struct Two {
+  Threads world;
+  explicit Two(std::initializer_list<std::pair<const std::string, std::string>> settings = {})
+      : world(2, config_with(settings), 1, fake_net(), true) {}
+
+  // in -> out on both ranks, `times` times; true when all sums are right.
+  bool all_reduce(const char *algo, float *(&in)[2], float *(&out)[2], uint64_t count, int times = 1, uint32_t slot = kSlot) {
+    std::atomic<int> good{0};
+    world.run([&](int r) {
+      const uint32_t many = count * sizeof(float) > slot ? uint32_t(TUTTI_REQ_MANY_SLICES) : 0u;
+      const auto plan = plan_of(algo, PlanRequest::simple(TUTTI_COLL_ALL_REDUCE, r, 2, -1, 1, many));
+      Selection sel;
+      sel.proto = simple_proto();
+      sel.slot_bytes = slot;
+      sel.depth = 4;
+      const auto bound = world.engine(r).bind(plan, sel, TUTTI_DT_FLOAT32, TUTTI_RED_SUM);
+      if (!bound.ok()) return;
+      for (int t = 0; t < times; t++) {
+        for (uint64_t i = 0; i < count; i++) in[r][i] = static_cast<float>(i % 100 + static_cast<uint64_t>(r + t));
+        if (!world.engine(r).run(*bound, args_of(*plan, in[r], out[r], count, TUTTI_DT_FLOAT32, 0, next[r]++)).ok()) return;
+        for (uint64_t i = 0; i < count; i++)
+          if (out[r][i] != static_cast<float>(2 * (i % 100) + 1 + 2 * static_cast<uint64_t>(t))) return;
+      }
+      good++;
+    });
+    return good == 2;
+  }
+  uint64_t next[2] = {1, 1};
+};
+
+} // namespace
+
+TEST_CASE("messages go straight from and to memory of tuttiMemAlloc, which is registered once") {
+  {
+    Two two;
+    Shared in0(kCount), out0(kCount), in1(kCount), out1(kCount);
+    float *in[] = {in0.at, in1.at}, *out[] = {out0.at, out1.at};
+    fake_net_watch(in0.at, kCount * sizeof(float));
+    CHECK(two.all_reduce("direct", in, out, kCount));
+    CHECK(fake_net_inside() > 0);
+    const uint64_t held = fake_net_registered();
+    CHECK(two.all_reduce("direct", in, out, kCount, 5));
+    CHECK(fake_net_registered() == held);
+    fake_net_watch(out1.at, kCount * sizeof(float));
+    CHECK(two.all_reduce("ring", in, out, kCount, 2));
+    CHECK(fake_net_inside() > 0); // the gathering half is received at home
+  }
+  CHECK(fake_net_registered() == 0);
+  CHECK(fake_net_violations() == 0);
+}
+
+TEST_CASE("memory that nobody told the library of is staged, until it is registered, and again when it no longer is") {
+  {
+    Two two;
+    std::vector<float> in0(kCount), out0(kCount), in1(kCount), out1(kCount);
+    float *in[] = {in0.data(), in1.data()}, *out[] = {out0.data(), out1.data()};
+    fake_net_watch(in0.data(), kCount * sizeof(float));
+    CHECK(two.all_reduce("direct", in, out, kCount));
+    CHECK(fake_net_inside() == 0);
+    const uint64_t before = fake_net_registered();
+    two.world.engine(0).keep(1, in0.data(), kCount * sizeof(float));
+    CHECK(fake_net_registered() == before + 1); // at once
+    CHECK(two.all_reduce("direct", in, out, kCount));
+    CHECK(fake_net_inside() > 0);
+    const uint64_t held = fake_net_registered();
+    two.world.engine(0).forget(1);
+    CHECK(fake_net_registered() == held - 1);
+    fake_net_watch(in0.data(), kCount * sizeof(float));
+    CHECK(two.all_reduce("direct", in, out, kCount));
+    CHECK(fake_net_inside() == 0);
+  }
+  CHECK(fake_net_violations() == 0);
+}
+
+TEST_CASE("memory that is freed has no registration left, and the same address is registered anew") {
+  {
+    Two two;
+    std::vector<float> out0(kCount), in1(kCount), out1(kCount);
+    float *out[] = {out0.data(), out1.data()};
+    const float *first = nullptr;
+    uint64_t held = 0;
+    int again = 0;
+    for (int round = 0; round < 8; round++) {
+      Shared in0(kCount);
+      again += in0.at == first;
+      first = in0.at;
+      float *in[] = {in0.at, in1.data()};
+      fake_net_watch(in0.at, kCount * sizeof(float));
+      CHECK(two.all_reduce("direct", in, out, kCount));
+      CHECK(fake_net_inside() > 0);
+      if (round == 0) held = fake_net_registered();
+      CHECK(fake_net_registered() == held);
+    }
+    CHECK(again > 0); // or this test shows nothing
+    CHECK(fake_net_registered() == held - 1);
+  }
+  CHECK(fake_net_violations() == 0);
+}
+
+TEST_CASE("memory is freed by one thread while others run operations on other memory") {
+  {
+    Two two;
+    Shared in0(kCount), out0(kCount), in1(kCount), out1(kCount);
+    float *in[] = {in0.at, in1.at}, *out[] = {out0.at, out1.at};
+    std::atomic<bool> stop{false};
+    std::thread other([&] {
+      while (!stop) {
+        const Shared mine(1000);
+        two.world.engine(0).keep(7, mine.at, 4000);
+        two.world.engine(0).forget(7);
+      }
+    });
+    CHECK(two.all_reduce("direct", in, out, kCount, 20));
+    stop = true;
+    other.join();
+  }
+  CHECK(fake_net_violations() == 0);
+}
+
+TEST_CASE("where a device can pin no more, messages are staged and operations go on") {
+  fake_net_pinnable(200'000);
+  {
+    Two two;
+    Shared in0(kCount), out0(kCount), in1(kCount), out1(kCount);
+    float *in[] = {in0.at, in1.at}, *out[] = {out0.at, out1.at};
+    fake_net_watch(in0.at, kCount * sizeof(float));
+    CHECK(two.all_reduce("direct", in, out, kCount, 2, 16 << 10));
+    CHECK(fake_net_inside() == 0);
+  }
+  fake_net_pinnable(~0ull);
+  CHECK(fake_net_violations() == 0);
+}
+
+TEST_CASE("net.registrations = 0 keeps users' memory out of the network") {
+  {
+    Two two({{"TUTTI_NET_REGISTRATIONS", "0"}});
+    Shared in0(kCount), out0(kCount), in1(kCount), out1(kCount);
+    float *in[] = {in0.at, in1.at}, *out[] = {out0.at, out1.at};
+    fake_net_watch(in0.at, kCount * sizeof(float));
+    CHECK(two.all_reduce("direct", in, out, kCount));
+    CHECK(fake_net_inside() == 0);
+  }
+  CHECK(fake_net_violations() == 0);
+}
+
+TEST_CASE("buffers for the next messages are posted before their operation is called, whatever its sizes will be") {
+  {
+    Two two;
+    std::vector<float> in0(kCount), out0(kCount), in1(kCount), out1(kCount);
+    float *in[] = {in0.data(), in1.data()}, *out[] = {out0.data(), out1.data()};
+    CHECK(fake_net_waiting() == 0);
+    CHECK(two.all_reduce("direct", in, out, 100));
+    CHECK(fake_net_waiting() == 2 * 4);               // as many as the ring has slots
+    CHECK(two.all_reduce("direct", in, out, kCount)); // header and payload come in a buffer each
+    CHECK(two.all_reduce("direct", in, out, 8));
+    CHECK(two.all_reduce("direct", in, out, 3000, 3));
+    CHECK(two.all_reduce("ring", in, out, 100));
+    CHECK(two.all_reduce("ring", in, out, kCount, 2));
+    CHECK(two.all_reduce("ring", in, out, 100, 2));
+  }
+  CHECK(fake_net_waiting() == 0);
+  CHECK(fake_net_violations() == 0);
+}
+
+TEST_CASE(
+    "while a message lands at home the next one may, where nothing touches its place before, and else waits for its step") {
+  const auto together = [](const char *algo, tutti_coll coll, bool in_place) {
+    Case c{algo, coll, 3, 60'000, 16 << 10, 4, in_place, 1, TUTTI_REQ_MANY_SLICES};
+    if (in_place) c.flags |= TUTTI_REQ_IN_PLACE;
+    if (coll == TUTTI_COLL_BROADCAST) c.root = 0;
+    c.registered = true;
+    Threads world(3, config_with({{"TUTTI_TIMEOUT", "20s"}}), 1, fake_net(), true);
+    fake_net_watch(reinterpret_cast<void *>(uintptr_t(1)), ~0ull >> 1); // all memory
+    std::atomic<uint64_t> wrong{0};
+    fake_net_latency(std::chrono::milliseconds(1)); // so that receivers wait
+    world.run([&](int r) { wrong += run_case(c, r, world.engine(r), 1); });
+    fake_net_latency({});
+    CHECK(wrong == 0);
+    return fake_net_together();
+  };
+  CHECK(together("ring", TUTTI_COLL_BROADCAST, false) == 2);
+  CHECK(together("ring", TUTTI_COLL_ALL_GATHER, false) == 2);
+  CHECK(together("ring", TUTTI_COLL_ALL_GATHER, true) == 2);
+  CHECK(fake_net_violations() == 0);
+}
+
+TEST_CASE("a rank that ends in order is no error for a peer that has buffers waiting for it") {
+  Two two;
+  std::vector<float> from(100, 3), to(100);
+  const auto broadcast = [&](int r) {
+    const auto plan = plan_of("direct", PlanRequest::simple(TUTTI_COLL_BROADCAST, r, 2, 1));
+    Selection sel;
+    sel.proto = simple_proto();
+    sel.slot_bytes = kSlot;
+    sel.depth = 4;
+    const auto bound = two.world.engine(r).bind(plan, sel, TUTTI_DT_FLOAT32, TUTTI_RED_SUM);
+    REQUIRE(bound.ok());
+    const OpArgs args = args_of(*plan, r == 1 ? from.data() : nullptr, to.data(), 100, TUTTI_DT_FLOAT32, 0, two.next[r]++);
+    return two.world.engine(r).run(*bound, args);
+  };
+  two.world.run([&](int r) { CHECK(broadcast(r).ok()); });
+  CHECK(fake_net_waiting() == 4);
+  CHECK(broadcast(1).ok()); // into a buffer that waits
+  two.world.engines[0][1].reset();
+  std::fill(to.begin(), to.end(), 0.f);
+  CHECK(broadcast(0).ok()); // though the other buffers have failed by now
+  CHECK(std::all_of(to.begin(), to.end(), [](float v) { return v == 3; }));
+  CHECK(two.world.engine(0).error().ok());
+}
+
+TEST_CASE("an error of a device names its counters that have risen since, and no others") {
+  Two two;
+  std::vector<float> in0(kCount), out0(kCount), in1(kCount);
+  float *in[] = {in0.data(), in1.data()}, *out[] = {out0.data(), out0.data()};
+  std::vector<float> out1(kCount);
+  out[1] = out1.data();
+  CHECK(two.all_reduce("direct", in, out, kCount));
+  fake_net_lose(5);
+  const auto plan = plan_of("direct", PlanRequest::simple(TUTTI_COLL_ALL_REDUCE, 0, 2, -1, 1, TUTTI_REQ_MANY_SLICES));
+  Selection sel;
+  sel.proto = simple_proto();
+  sel.slot_bytes = kSlot;
+  sel.depth = 4;
+  const auto bound = two.world.engine(0).bind(plan, sel, TUTTI_DT_FLOAT32, TUTTI_RED_SUM);
+  REQUIRE(bound.ok());
+  two.world.engines[0][1].reset(); // its endpoints go
+  const Status s = two.world.engine(0).run(*bound, args_of(*plan, in0.data(), out0.data(), kCount, TUTTI_DT_FLOAT32, 0, 9));
+  REQUIRE(!s.ok());
+  CHECK(s.error().hint.find("since this communicator began fake0 has counted lost +5 (somebody pulled the plug)") !=
+        std::string::npos);
+  CHECK(s.error().hint.find("moved") == std::string::npos);
+}
