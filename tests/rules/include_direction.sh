@@ -47,7 +47,7 @@ while read -r folder pattern; do
   [ -n "$hits" ] && { echo "only core/$folder may include <$pattern: $hits"; bad=1; }
 done <<'LIST'
 log spdlog/
-config|comm/select toml
+base|config|comm/select toml
 plugin boost/dll
 topology hwloc
 topology pugixml
