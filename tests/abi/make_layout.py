@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 include, version = pathlib.Path(sys.argv[1]), sys.argv[2]
-DRAFTS = {"collnet.h", "profiler.h", "device.h"}  # not frozen
+DRAFTS = {"profiler.h", "device.h"}  # not frozen
 
 
 def strip(text):

@@ -1,4 +1,5 @@
-/* tutti/plugin/profiler.h: receives what happened, in batches. DRAFT, see collnet.h. */
+/* tutti/plugin/profiler.h: receives what happened, in batches. DRAFT: loads only in a core of the same minor version, and its
+ * id will change when it leaves draft. */
 #ifndef TUTTI_PLUGIN_PROFILER_H
 #define TUTTI_PLUGIN_PROFILER_H
 #include "base.h"

@@ -1,4 +1,5 @@
-/* tutti/plugin/device.h: memory and queues of an accelerator. DRAFT, see collnet.h. Host memory is built into the core. */
+/* tutti/plugin/device.h: memory and queues of an accelerator. DRAFT: loads only in a core of the same minor version, and its
+ * id will change when it leaves draft. Host memory is built into the core. */
 #ifndef TUTTI_PLUGIN_DEVICE_H
 #define TUTTI_PLUGIN_DEVICE_H
 #include "base.h"

@@ -1,0 +1,378 @@
+// tutti/plugins/collnet-aggd/context.cc
+#include "context.h"
+#include <cerrno>
+#include <sys/epoll.h>
+
+namespace tutti::aggd {
+
+constexpr uint32_t clock_interval = 64; // calls of progress() between two looks at the clock
+constexpr milliseconds tick_interval{250};
+constexpr size_t share = 256 << 10;   // bytes that a shard moves each way before the next has its turn
+constexpr size_t polled_directly = 2; // up to so many connections, trying them is cheaper than asking epoll first
+
+Listener::Listener(Context &ctx, plugin::CollnetAddress &addr) : NetObject(ctx.host()), ctx_(ctx) {
+  ticket_ = {ticket_magic, version_last, static_cast<uint16_t>(ctx.places().size()), {}, ctx.servers()};
+  random_fill(ticket_.nonce);
+  addr.set(ticket_);
+}
+
+std::unique_ptr<Membership> Listener::group_create(const std::vector<plugin::CollnetAddress> &addrs, int32_t member,
+                                                   const tutti_collnet_config &config) {
+  if (addrs.size() > most_members) plugin::unsupported(addrs.size(), " members: a group has at most ", most_members);
+  std::vector<Ticket> tickets;
+  for (size_t m = 0; m < addrs.size(); m++) {
+    const auto t = addrs[m].get<Ticket>();
+    if (t.magic != ticket_magic) plugin::fail(TUTTI_ERR_INVALID, "the address of member ", m, " is none of collnet-aggd");
+    if (t.version != version_last)
+      plugin::unsupported("member ", m, " has version ", t.version, " of collnet-aggd, this one ", version_last,
+                          "; install the same on all hosts");
+    if (t.shards != ticket_.shards)
+      plugin::fail(TUTTI_ERR_INVALID, "member ", m, " has ", t.shards, " servers, this one ", ticket_.shards,
+                   "; all members need as many");
+    tickets.push_back(t);
+  }
+  if (std::memcmp(&tickets[static_cast<size_t>(member)], &ticket_, sizeof ticket_) != 0)
+    plugin::fail(TUTTI_ERR_INVALID, "the address of member ", member, " is not the one of this listener");
+  return std::make_unique<Membership>(ctx_, tickets, member, config);
+}
+
+Context::Context(const Host &host, const Options &options)
+    : NetObject(host), options_(options), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_) plugin::fail_errno(errno, "cannot make an event descriptor");
+  std::string names;
+  for (const std::string &server : options_.servers) {
+    std::string why;
+    auto place = resolve(server, false, why);
+    if (!place) plugin::fail(TUTTI_ERR_REMOTE, "servers (", host.origin("servers"), "): \"", server, "\"", why);
+    places_.push_back(std::move(*place));
+    names += server + ",";
+  }
+  if (places_.empty()) plugin::unsupported("no servers are set");
+  servers_ = hash64({reinterpret_cast<const uint8_t *>(names.data()), names.size()});
+  completions_.reserve(4096);
+}
+
+std::unique_ptr<Mr> Context::mr_register(const tutti_region &region) {
+  if (region.kind != TUTTI_MEM_HOST) plugin::unsupported("daemons are sent host memory only, not memory kind ", region.kind);
+  return std::make_unique<Mr>();
+}
+
+void Context::watch(int fd, Shard *shard) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.data.ptr = shard;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) plugin::fail_errno(errno, "cannot watch a connection");
+}
+
+void Context::remove(Membership *group) {
+  groups_.erase(std::remove(groups_.begin(), groups_.end(), group), groups_.end());
+}
+
+bool Context::collect_events() {
+  std::array<epoll_event, 64> events;
+  int n = 0;
+  bool any = false;
+  do {
+    n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+    for (int i = 0; i < n; i++) {
+      const epoll_event &e = events[static_cast<size_t>(i)];
+      auto *shard = static_cast<Shard *>(e.data.ptr);
+      if (e.events & ~static_cast<uint32_t>(EPOLLOUT)) shard->readable = any = true;
+      if (e.events & ~static_cast<uint32_t>(EPOLLIN | EPOLLRDHUP)) shard->writable = true, any |= shard->wants_to_write();
+    }
+  } while (n == static_cast<int>(events.size()));
+  return any;
+}
+
+int32_t Context::progress(tutti_collnet_completion *out, uint32_t cap) {
+  size_t connections = 0;
+  for (const Membership *g : groups_) connections += g->busy() ? g->shards.size() : 0;
+  if (connections <= polled_directly && connections > 0 && turn_ % 16 != 0) {
+    for (Membership *g : groups_)
+      for (auto &s : g->shards) s->readable = s->writable = true;
+  } else {
+    collect_events();
+  }
+  for (Membership *g : groups_) g->progress();
+  if (++turn_ % clock_interval == 0)
+    if (const auto now = Clock::now(); now - ticked_ >= tick_interval) {
+      ticked_ = now;
+      for (Membership *g : groups_) g->tick(now);
+    }
+  const size_t n = std::min<size_t>(cap, completions_.size() - given_);
+  std::copy_n(completions_.begin() + static_cast<ptrdiff_t>(given_), n, out);
+  given_ += n;
+  if (given_ == completions_.size()) completions_.clear(), given_ = 0;
+  return static_cast<int32_t>(n);
+}
+
+bool Context::arm() {
+  if (given_ < completions_.size() || collect_events()) return false;
+  for (Membership *g : groups_)
+    if (g->may_move()) return false;
+  return true;
+}
+
+// ---- a member's side of a group -----------------------------------------------------------------------------------------
+namespace {
+
+Token token_of(const std::vector<Ticket> &tickets, uint32_t shard) {
+  std::vector<uint8_t> bytes(tickets.size() * sizeof(Nonce) + 8);
+  for (size_t i = 0; i < tickets.size(); i++)
+    std::memcpy(bytes.data() + i * sizeof(Nonce), tickets[i].nonce.data(), sizeof(Nonce));
+  bytes[bytes.size() - 8] = static_cast<uint8_t>(shard);
+  Token token;
+  for (uint8_t half = 0; half < 2; half++) {
+    bytes.back() = half;
+    const uint64_t h = hash64(bytes);
+    std::memcpy(token.data() + half * 8, &h, 8);
+  }
+  return token;
+}
+
+tutti_status status_of(Reason reason) {
+  switch (reason) {
+  case Reason::none:
+    return TUTTI_OK;
+  case Reason::unsupported:
+  case Reason::version:
+    return TUTTI_ERR_UNSUPPORTED;
+  case Reason::no_resource:
+    return TUTTI_ERR_NO_MEMORY;
+  case Reason::auth:
+    return TUTTI_ERR_DENIED;
+  case Reason::mismatch:
+    return TUTTI_ERR_INVALID;
+  case Reason::timeout:
+    return TUTTI_ERR_TIMEOUT;
+  default:
+    return TUTTI_ERR_REMOTE;
+  }
+}
+
+} // namespace
+
+Membership::Membership(Context &ctx, const std::vector<Ticket> &tickets, int32_t member, const tutti_collnet_config &config)
+    : NetObject(ctx.host()), ctx_(ctx), members_(static_cast<uint32_t>(tickets.size())), member_(member),
+      deadline_(Clock::now() + milliseconds(config.deadline_ms)) {
+  const Options &o = ctx.options();
+  if (config.deadline_ms == 0) plugin::fail(TUTTI_ERR_INVALID, "deadline_ms of a group is 0");
+  Join join;
+  join.job = config.job_id;
+  join.members = members_;
+  join.member = member;
+  for (const Ticket &t : tickets) join.local += t.servers == ctx.servers();
+  const uint64_t window = config.window_bytes ? config.window_bytes / ctx.places().size() : o.window;
+  join.window = std::bit_floor(static_cast<uint32_t>(std::clamp<uint64_t>(window, least_window, most_window)));
+  join.outstanding = config.outstanding ? std::min(config.outstanding, 4096u) : o.outstanding;
+  join.chunk = o.chunk;
+  join.progress_ms = config.progress_ms ? config.progress_ms : o.progress_ms;
+  join.deadline_ms = config.deadline_ms;
+  for (uint32_t i = 0; i < ctx.places().size(); i++) {
+    join.token = token_of(tickets, i);
+    shards.push_back(std::make_unique<Shard>(*this, ctx.places()[i], o.key, join, i, static_cast<uint32_t>(ctx.places().size()),
+                                             Tuning{join.window, o.silence}, o.connect, milliseconds(config.deadline_ms)));
+  }
+  watched.assign(shards.size(), -1);
+  ctx.add(this);
+}
+
+Membership::~Membership() {
+  ctx_.remove(this);
+  const bool midway = busy();
+  for (auto &s : shards) {
+    const Fault left{Reason::member_lost,
+                     Field::none,
+                     member_,
+                     0,
+                     0,
+                     "member " + std::to_string(member_) + " ended the group in the middle of an operation"};
+    s->leave(midway ? &left : nullptr);
+  }
+  finish(TUTTI_ERR_CANCELLED);
+}
+
+void Membership::finish(tutti_status status) {
+  for (; done_ < posted_; done_++) ctx_.complete(queue_[done_ % queue_.size()].cookie, status);
+}
+
+void Membership::failed(Fault fault) {
+  if (fault_.reason == Reason::none) fault_ = std::move(fault);
+}
+
+// Out of the shards' own calls: they are closed here.
+void Membership::close_failed() {
+  if (fault_.reason == Reason::none || std::exchange(closing_, true)) return;
+  for (auto &s : shards) s->leave(&fault_);
+  host().set_error(status_of(fault_.reason), fault_.text.c_str());
+  finish(status_of(fault_.reason));
+}
+
+void Membership::progress() {
+  if (closing_) return;
+  for (size_t k = 0; k < shards.size() && fault_.reason == Reason::none; k++) {
+    const size_t i = (k + static_cast<size_t>(member_)) % shards.size(); // members begin at different daemons
+    Shard &s = *shards[i];
+    s.pump(share);
+    if (s.fd() != watched[i] && (watched[i] = s.fd()) >= 0) ctx_.watch(watched[i], &s);
+  }
+  close_failed();
+}
+
+bool Membership::may_move() {
+  if (closing_) return false;
+  return std::any_of(shards.begin(), shards.end(),
+                     [](const auto &s) { return !s->started() || (s->readable) || (s->writable && s->wants_to_write()); });
+}
+
+void Membership::tick(Clock::time_point now) {
+  if (closing_) return;
+  for (auto &s : shards) s->tick(now);
+  close_failed();
+}
+
+void Membership::rethrow() const {
+  plugin::fail(status_of(fault_.reason), fault_.text);
+}
+
+bool Membership::ready(tutti_collnet_caps &out) {
+  if (fault_.reason == Reason::none) progress();
+  if (fault_.reason == Reason::none && !started_) {
+    const bool all = std::all_of(shards.begin(), shards.end(), [](const auto &s) { return s->started(); });
+    if (all)
+      start();
+    else if (Clock::now() >= deadline_ + milliseconds(500)) { // the daemons, who know who is missing, have the first word
+      std::string waits;
+      for (const auto &s : shards)
+        if (!s->started()) waits += (waits.empty() ? "" : ", ") + s->name();
+      failed({Reason::timeout, Field::none, -1, members_, 0,
+              "the group of " + std::to_string(members_) + " members is not complete in time; waiting for " + waits});
+      close_failed();
+    }
+  }
+  if (fault_.reason != Reason::none) rethrow();
+  if (started_) fill(out);
+  return started_;
+}
+
+void Membership::start() {
+  const Options &o = ctx_.options();
+  outstanding_ = o.outstanding;
+  chunk_ = o.chunk;
+  for (size_t i = 0; i < shards.size(); i++) {
+    const Cover &all = shards[i]->start().all;
+    outstanding_ = i == 0 ? all.outstanding : std::min(outstanding_, all.outstanding);
+    chunk_ = i == 0 ? all.chunk : std::min(chunk_, all.chunk);
+  }
+  queue_.resize(std::min(outstanding_, 4096u));
+  outstanding_ = static_cast<uint32_t>(queue_.size());
+  started_ = true;
+}
+
+void Membership::fill(tutti_collnet_caps &out) const {
+  out.colls = 1u << TUTTI_COLL_ALL_REDUCE | 1u << TUTTI_COLL_REDUCE | 1u << TUTTI_COLL_BROADCAST | 1u << TUTTI_COLL_BARRIER;
+  out.dtype_ops = (uint64_t{1} << (TUTTI_DT_COUNT * 4)) - 1;
+  out.max_bytes = most_post;
+  out.max_outstanding = outstanding_;
+  out.alignment = 1;
+  out.max_members = most_members;
+  out.mem_kinds = TUTTI_MEM_HOST;
+  out.accumulate = TUTTI_COLLNET_ACC_FLOAT32;
+  out.repeat = TUTTI_COLLNET_REPEAT_SIZE;
+  out.flags = TUTTI_COLLNET_IN_PLACE;
+  std::array<uint64_t, 2> order{members_, shards[0]->start().all.shape};
+  bool known = true;
+  for (const auto &s : shards) {
+    const Cover &all = s->start().all;
+    out.window_bytes += s->grant().window;
+    out.tree_depth = std::max(out.tree_depth, all.depth);
+    out.aggregators += all.daemons;
+    out.bandwidth_mbps += all.mbps * members_;
+    known = known && all.mbps != 0;
+    if (all.shape != shards[0]->start().all.shape) { // which tree an element goes through depends on where it stands
+      out.repeat = TUTTI_COLLNET_REPEAT_RUN;
+      order[1] = hash64({reinterpret_cast<const uint8_t *>(&all.shape), 8}) ^ (order[1] << 1 | order[1] >> 63);
+    }
+  }
+  if (!known) out.bandwidth_mbps = 0;
+  out.order_id = hash64({reinterpret_cast<const uint8_t *>(order.data()), sizeof order});
+}
+
+void Membership::why(tutti_collnet_why &out) const {
+  out.reason = static_cast<uint32_t>(fault_.reason);
+  out.field = static_cast<uint32_t>(fault_.field);
+  out.member = fault_.member;
+  out.limit = fault_.limit;
+  out.in_use = fault_.in_use;
+  std::strncpy(out.text, fault_.text.c_str(), sizeof out.text - 1);
+}
+
+std::string Membership::describe() const {
+  std::string out = "member " + std::to_string(member_) + " of " + std::to_string(members_) + " at ";
+  for (size_t i = 0; i < shards.size(); i++) out += (i ? ", " : "") + shards[i]->name();
+  return out;
+}
+
+// ---- posts ---------------------------------------------------------------------------------------------------------------
+void Membership::check(const tutti_collnet_op &op) const {
+  const bool rooted = op.coll == TUTTI_COLL_REDUCE || op.coll == TUTTI_COLL_BROADCAST;
+  if (!rooted && op.coll != TUTTI_COLL_ALL_REDUCE && op.coll != TUTTI_COLL_BARRIER)
+    plugin::unsupported("daemons serve no collective ", op.coll);
+  const uint32_t element = op.dtype < TUTTI_DT_COUNT ? element_bytes(static_cast<uint8_t>(op.dtype)) : 0;
+  if (element == 0 || op.op >= TUTTI_RED_COUNT)
+    plugin::unsupported("daemons know no element type ", op.dtype, " or no reduction ", op.op);
+  if (op.bytes > most_post) plugin::unsupported(op.bytes, " bytes in one post: at most ", most_post);
+  if (op.bytes % element) plugin::fail(TUTTI_ERR_INVALID, op.bytes, " bytes are no whole elements of ", element);
+  if (op.coll == TUTTI_COLL_BARRIER && op.bytes != 0) plugin::fail(TUTTI_ERR_INVALID, "a barrier of ", op.bytes, " bytes");
+  if (rooted && (op.root < 0 || op.root >= static_cast<int32_t>(members_)))
+    plugin::fail(TUTTI_ERR_INVALID, "root ", op.root, " of ", members_);
+  if (op.flags & ~uint32_t{TUTTI_COLLNET_AVERAGE}) plugin::unsupported("flags ", op.flags);
+  if ((op.flags & TUTTI_COLLNET_AVERAGE) && (op.op != TUTTI_RED_SUM || op.coll == TUTTI_COLL_BROADCAST))
+    plugin::fail(TUTTI_ERR_INVALID, "an average of what is no sum");
+}
+
+tutti_status Membership::post(const tutti_collnet_op &op, uint64_t cookie) {
+  if (fault_.reason != Reason::none) rethrow();
+  if (!started_) plugin::fail(TUTTI_ERR_INVALID, "the group is not ready");
+  check(op);
+  if (posted_ - done_ == outstanding_) return TUTTI_AGAIN;
+  Post &p = queue_[posted_ % queue_.size()];
+  const bool root = op.root == member_;
+  p = {};
+  p.header = chunk_header(static_cast<uint8_t>(op.coll), static_cast<uint8_t>(op.dtype), static_cast<uint8_t>(op.op),
+                          static_cast<uint8_t>(op.flags & TUTTI_COLLNET_AVERAGE ? flag_average : 0));
+  p.header.seq = static_cast<uint32_t>(posted_);
+  p.header.total = static_cast<uint32_t>(op.bytes);
+  p.header.root = op.coll == TUTTI_COLL_REDUCE || op.coll == TUTTI_COLL_BROADCAST ? op.root : -1;
+  p.header.tag = static_cast<uint32_t>(op.tag ^ op.tag >> 32);
+  p.send = static_cast<const uint8_t *>(op.send.addr);
+  p.recv = static_cast<uint8_t *>(op.recv.addr);
+  p.gives = op.coll != TUTTI_COLL_BROADCAST || root;
+  p.keeps = op.coll == TUTTI_COLL_BROADCAST && root;
+  p.gets = op.coll == TUTTI_COLL_REDUCE ? root : !p.keeps;
+  const uint32_t total = p.header.total, least = std::min(ctx_.options().least_chunk, chunk_);
+  p.chunk = std::max(64u, std::clamp(total / 16, least, chunk_) / 64 * 64);
+  p.chunks = std::max(1u, (total + p.chunk - 1) / p.chunk);
+  p.left = p.chunks;
+  p.first = chunks_;
+  p.cookie = cookie;
+  if (total > 0 && ((p.gives && !p.send) || (p.gets && !p.recv)))
+    plugin::fail(TUTTI_ERR_INVALID, "a buffer of ", total, " bytes is NULL");
+  chunks_ += p.chunks;
+  posted_++;
+  for (size_t k = 0; k < shards.size(); k++) shards[(k + static_cast<size_t>(member_)) % shards.size()]->pump(share);
+  close_failed();
+  return TUTTI_OK;
+}
+
+void Membership::chunk_done(uint64_t number) {
+  queue_[number % queue_.size()].left--;
+  while (done_ < posted_ && queue_[done_ % queue_.size()].left == 0) { // reported in the order of the posts
+    const Post &p = queue_[done_ % queue_.size()];
+    if (p.keeps && p.recv && p.recv != p.send) std::memcpy(p.recv, p.send, p.header.total);
+    ctx_.complete(p.cookie, TUTTI_OK);
+    done_++;
+  }
+}
+
+} // namespace tutti::aggd

@@ -1,0 +1,264 @@
+// tutti/plugins/collnet-aggd/daemon/group.cc: how a group comes to be, ends, and what it is late for.
+#include "group.h"
+#include "log/log.h"
+#include "upstream.h"
+#include <algorithm>
+#include <cerrno>
+
+namespace tutti::aggd {
+namespace {
+
+void say(log::Level level, const std::string &text) {
+  log::write(level, log::Subsys::net, text);
+}
+
+uint64_t hash_of(char what, uint64_t value, uint64_t before) {
+  std::array<uint8_t, 17> bytes{static_cast<uint8_t>(what)};
+  std::memcpy(bytes.data() + 1, &value, 8);
+  std::memcpy(bytes.data() + 9, &before, 8);
+  return hash64(bytes);
+}
+
+} // namespace
+
+std::string Child::name() const {
+  if (!daemon) return fmt::format("member {} ({})", member, from);
+  return fmt::format("the daemon at {} (members {})", from, cover.members.list(true));
+}
+
+Group::Group(Server &server, const Join &join, uint32_t window, uint64_t reserved)
+    : server_(server), asked_(join), window_(window), reserved_(reserved),
+      progress_ms_(static_cast<uint32_t>(std::clamp<int64_t>(join.progress_ms, 100, server.settings().progress.count()))),
+      end_by_(born_ + milliseconds(std::clamp<uint32_t>(join.deadline_ms, 100, 3'600'000))) {
+  cover_.members = Members(join.members);
+  if (server.settings().parent) up_ = std::make_unique<Upstream>(*this);
+}
+
+Group::~Group() {
+  for (Child &child : children_)
+    if (child.peer) {
+      child.peer->group = nullptr;
+      child.peer->close();
+    }
+}
+
+Grant Group::grant() const {
+  return {server_.epoch(), window_, std::min(asked_.outstanding, server_.settings().outstanding),
+          chunk_of_window(window_) / 64 * 64, progress_ms_};
+}
+
+Fault Group::join(Peer &peer, Role role, const Join &join) {
+  const auto refusal = [&](Reason reason, Field field, std::string text) {
+    return Fault{reason, field, join.member, 0, 0, std::move(text)};
+  };
+  if (state_ == State::ended)
+    return fault_.reason != Reason::none ? fault_ : refusal(Reason::aggregator_lost, Field::none, "the group has ended");
+  if (join.members != asked_.members || join.job != asked_.job)
+    return refusal(Reason::mismatch, Field::members,
+                   fmt::format("member {} says that the group has {} members, another one said {}", join.member, join.members,
+                               asked_.members));
+  if (state_ == State::running || (join.member >= 0 && cover_.members.has(static_cast<uint32_t>(join.member))))
+    return refusal(Reason::mismatch, Field::members, fmt::format("member {} has joined already", join.member));
+  if ((children_.size() + 2 + (up_ ? 1 : 0)) * window_ > reserved_) { // more come than the first one said
+    if (!server_.budget().take(window_))
+      return {Reason::no_resource,
+              Field::none,
+              join.member,
+              server_.budget().limit,
+              server_.budget().reserved,
+              fmt::format("one more window of {} KiB does not fit into limits.memory: {}", window_ >> 10, server_.holders())};
+    reserved_ += window_;
+  }
+  auto ring = Ring::make(window_);
+  if (!ring.ok()) return {Reason::no_resource, Field::none, join.member, 0, 0, ring.status().error().line()};
+  Child child;
+  child.peer = &peer;
+  child.from = peer.from;
+  child.daemon = role == Role::daemon;
+  child.member = join.member;
+  child.in = std::move(*ring);
+  child.cover.members = Members(join.members);
+  if (!child.daemon) {
+    child.cover.members.add(static_cast<uint32_t>(join.member));
+    child.cover.cover = {hash_of('m', static_cast<uint64_t>(join.member), 0), 0, 0, most_chunk, join.outstanding, 0};
+  }
+  peer.group = this;
+  peer.child = children_.size();
+  tune(peer.fd.get(), {window_, server_.settings().silence});
+  children_.push_back(std::move(child));
+  peer.say(frame(grant()));
+  update_cover();
+  return {};
+}
+
+// The order in which children are folded is that of their lowest member, however they came.
+void Group::update_cover() {
+  std::vector<const Child *> sorted;
+  for (const Child &c : children_)
+    if (c.cover.members.first() >= 0) sorted.push_back(&c);
+  std::sort(sorted.begin(), sorted.end(),
+            [](const Child *a, const Child *b) { return a->cover.members.first() < b->cover.members.first(); });
+  const Grant mine = grant();
+  Cover cover{0, 0, 0, mine.chunk, mine.outstanding, 1};
+  cover.mbps = server_.settings().bandwidth_mbps / std::max<size_t>(1, sorted.size());
+  Members members(asked_.members);
+  for (const Child *c : sorted) {
+    cover.shape = hash_of('c', c->cover.cover.shape, cover.shape);
+    cover.depth = std::max(cover.depth, c->cover.cover.depth);
+    cover.chunk = std::min(cover.chunk, c->cover.cover.chunk);
+    cover.outstanding = std::min(cover.outstanding, c->cover.cover.outstanding);
+    cover.daemons += c->cover.cover.daemons;
+    if (c->daemon) cover.mbps = std::min(cover.mbps, c->cover.cover.mbps); // 0, not known, is the least
+    members.add(c->cover.members);
+  }
+  cover.shape = hash_of('d', sorted.size(), cover.shape);
+  cover.depth++;
+  cover_ = {cover, members};
+  if (up_)
+    up_->cover(cover_);
+  else if (members.count() == asked_.members)
+    begin(cover);
+}
+
+void Group::begin(const Cover &all) {
+  std::sort(children_.begin(), children_.end(), // in place: turn() may be walking along it
+            [](const Child &a, const Child &b) { return a.cover.members.first() < b.cover.members.first(); });
+  auto out = Ring::make(window_);
+  auto down = up_ ? Ring::make(window_) : Result<Ring>(Ring());
+  if (!out.ok() || !down.ok()) {
+    const Status &why = out.ok() ? down.status() : out.status();
+    return fail({Reason::no_resource, Field::none, -1, 0, 0, why.error().line()});
+  }
+  out_ = std::move(*out);
+  down_ = std::move(*down);
+  results_ = up_ ? &down_ : &out_;
+  all_ = all;
+  state_ = State::running;
+  operands_.reserve(children_.size());
+  for (size_t i = 0; i < children_.size(); i++) {
+    Child &c = children_[i];
+    if (c.peer) c.peer->child = i;
+    c.member = c.cover.members.first();
+    if (c.peer) c.peer->say(frame(Start{all}));
+  }
+  say(log::Level::info, fmt::format("job {:#x}: group of {} members runs: {} here, window {} KiB, depth {}", asked_.job,
+                                    asked_.members, children_.size(), window_ >> 10, all.depth));
+  server_.runnable(this);
+}
+
+void Group::fail(Fault fault) {
+  if (state_ == State::ended) return;
+  state_ = State::ended;
+  fault_ = std::move(fault);
+  end_by_ = Clock::now() + server_.settings().linger;
+  server_.counters().faults[static_cast<size_t>(fault_.reason)]++;
+  say(log::Level::warn, fmt::format("job {:#x}: group of {} members ends: {}: {}", asked_.job, asked_.members,
+                                    reason_name(fault_.reason), fault_.text));
+  if (up_) up_->say_last(frame(fault_));
+  server_.runnable(this);
+}
+
+void Group::lost(Peer &peer) {
+  for (Child &c : children_)
+    if (c.peer == &peer) {
+      c.peer = nullptr;
+      if (!c.left && state_ != State::ended) fail({Reason::member_lost, Field::none, c.member, 0, 0, c.name() + " is gone"});
+    }
+  free_results();
+}
+
+bool Group::over() const {
+  const bool alone = std::all_of(children_.begin(), children_.end(), [](const Child &c) { return !c.peer; });
+  if (state_ == State::ended) return (alone && (!up_ || up_->quiet())) || Clock::now() >= end_by_;
+  return alone && !children_.empty();
+}
+
+// ---- deadlines -----------------------------------------------------------------------------------------------------------
+std::string Group::post_text(const Header &h) const {
+  return fmt::format("{} of {} bytes of {} (post {})", field_value(Field::coll, h), h.total, field_value(Field::dtype, h),
+                     h.seq);
+}
+
+void Group::broke(const Child &child, const std::string &what) {
+  fail({Reason::member_lost, Field::none, child.member, 0, 0, fmt::format("{} sent {}", child.name(), what)});
+}
+
+void Group::tick(Clock::time_point now) {
+  if (state_ == State::ended) return;
+  if (up_) up_->tick(now);
+  if (state_ == State::gathering) {
+    // The root knows who is missing; it has the first word.
+    if (now < end_by_ + milliseconds(up_ ? 1000 : 0)) return;
+    const Members &here = cover_.members;
+    Members missing(asked_.members);
+    for (uint32_t m = 0; m < asked_.members; m++)
+      if (!here.has(m)) missing.add(m);
+    return fail({Reason::timeout, Field::members, missing.first(), asked_.members, here.count(),
+                 fmt::format("{} of {} members joined in {} ms; missing: {}", here.count(), asked_.members,
+                             std::chrono::duration_cast<milliseconds>(now - born_).count(), here.list(false))});
+  }
+  look_for_silence(now);
+  if (state_ == State::running) check_input(now);
+  if (state_ == State::running) check_output(now);
+}
+
+void Group::look_for_silence(Clock::time_point now) {
+  if (now - looked_ < milliseconds(250)) return; // a system call for each child
+  looked_ = now;
+  for (Child &c : children_)
+    if (c.peer && c.peer->silence.look(c.peer->fd.get(), now) >= server_.settings().silence)
+      return fail({Reason::member_lost, Field::none, c.member, 0, 0,
+                   fmt::format("the host of {} answers nothing for {} ms", c.name(), server_.settings().silence.count())});
+}
+
+void Group::check_input(Clock::time_point now) {
+  if (headers_ == 0 && !open_) return;
+  // A daemon below has the first word about its own members.
+  const milliseconds limit(progress_ms_ + (all_.depth > 1 && !up_ ? (all_.depth - 1) * (500 + progress_ms_ / 8) : 0));
+  if (now - since_ >= limit) fail(late(now));
+}
+
+Fault Group::late(Clock::time_point now) {
+  const auto waited = std::chrono::duration_cast<milliseconds>(now - since_).count();
+  if (!open_ && headers_ == children_.size()) { // no room for what comes out
+    if (up_)
+      return {Reason::aggregator_lost, Field::none, -1, 0, 0, fmt::format("the daemon above takes nothing for {} ms", waited)};
+    const Child *slow = nullptr;
+    for (const Child &c : children_)
+      if (!slow || c.sent < slow->sent) slow = &c;
+    return {Reason::timeout,
+            Field::none,
+            slow->member,
+            0,
+            0,
+            fmt::format("{} has not taken its results for {} ms", slow->name(), waited)};
+  }
+  const Child *least = nullptr;
+  Members missing(asked_.members);
+  for (const Child &c : children_) {
+    const bool behind = open_ ? c.in.used() == 0 && gives(c, first_) : !c.has_header;
+    if (!behind) continue;
+    missing.add(c.cover.members);
+    if (!least || c.chunks < least->chunks) least = &c;
+  }
+  if (!least)
+    for (const Child &c : children_)
+      if (gives(c, first_) && (!least || c.in.used() < least->in.used())) least = &c;
+  if (missing.count() == 0 && least) missing.add(least->cover.members);
+  return {Reason::timeout,
+          Field::none,
+          least ? least->member : -1,
+          asked_.members,
+          asked_.members - missing.count(),
+          fmt::format("member{} {} {} not posted {} for {} ms", missing.count() == 1 ? "" : "s", missing.list(true),
+                      missing.count() == 1 ? "has" : "have", post_text(first_), waited)};
+}
+
+void Group::check_output(Clock::time_point now) {
+  for (const Child &c : children_)
+    if (c.peer && c.sent < results_->head && now - c.moved >= milliseconds(progress_ms_))
+      return fail({Reason::timeout, Field::none, c.member, 0, 0,
+                   fmt::format("{} has not taken its results for {} ms", c.name(), progress_ms_)});
+}
+
+} // namespace tutti::aggd

@@ -1,0 +1,120 @@
+// tutti/plugins/collnet-aggd/daemon/group.h: members that reduce together.
+//
+// Each child (a member, or a daemon below) has a ring that its stream goes into. The frames at the front of all rings are the
+// same chunk: when every header is there and alike, the bodies are folded in the order of the members as far as they have come,
+// into one ring of results (or, below another daemon, of what goes up; results then come from there). Every child has a place
+// of its own in the ring of results; what all have been sent is free again. Nothing is allocated while a group runs.
+#pragma once
+#include "fold.h"
+#include "ring.h"
+#include "server.h"
+
+namespace tutti::aggd {
+
+class Upstream;
+
+struct Child {
+  Peer *peer = nullptr; // gone: null
+  std::string from;
+  bool daemon = false;
+  int member = -1; // the lowest below it
+  CoverOf cover;
+  Ring in;
+  bool has_header = false, left = false;
+  uint64_t chunks = 0;
+  // Results: next byte, next start of a frame, and what is left of a header sent in place of a frame that is not for this
+  // child.
+  uint64_t sent = 0, boundary = 0;
+  Header stub{};
+  uint32_t stub_left = 0;
+  Clock::time_point moved{}; // since when its next frame waits to be sent
+  std::string name() const;  // "member 3 (10.0.0.3:41234)"
+};
+
+class Group {
+public:
+  enum class State { gathering, running, ended };
+  Group(Server &server, const Join &join, uint32_t window, uint64_t reserved);
+  ~Group();
+  Group(const Group &) = delete;
+
+  // Takes the peer in, or ends the group with what it returns.
+  Fault join(Peer &peer, Role role, const Join &join);
+  bool turn();                  // a bounded share of all there is to do; true: more is left
+  void tick(Clock::time_point); // deadlines
+  void fail(Fault fault);
+  void lost(Peer &peer); // it was closed
+  bool over() const;
+
+  const Join &asked() const { return asked_; }
+  State state() const { return state_; }
+  const Fault &fault() const { return fault_; }
+  uint32_t window() const { return window_; }
+  uint64_t reserved() const { return reserved_; }
+  const std::vector<Child> &children() const { return children_; }
+  uint64_t chunks() const { return chunks_; }
+  uint64_t bytes() const { return bytes_; }
+  Server &server() { return server_; }
+  bool queued = false; // the server's: it has its turn coming
+
+private:
+  friend class Upstream;
+  // set-up
+  void update_cover();
+  void begin(const Cover &all);
+  Grant grant() const;
+  // data
+  bool read(Child &child);
+  bool take_frame(Child &child); // what is at the front of its ring, unless that is part of the open chunk
+  bool take_chunk(Child &child, const Header &h);
+  void ended_stream(Child &child);
+  void fold();
+  bool open_chunk();
+  bool fold_some();
+  void close_chunk();
+  bool send(Child &child);
+  bool send_plain(Child &child);
+  void free_results();
+  bool gives(const Child &child, const Header &h) const;
+  static uint32_t width(const Child &child, const Header &h); // bytes of an element in the child's stream
+  bool gets(const Child &child, const Header &h) const;
+  void published(); // results have grown
+  // deadlines
+  void look_for_silence(Clock::time_point now);
+  void check_input(Clock::time_point now);
+  void check_output(Clock::time_point now);
+  Fault late(Clock::time_point now);
+  void broke(const Child &child, const std::string &what);
+  std::string post_text(const Header &h) const;
+
+  Server &server_;
+  const Join asked_;
+  const uint32_t window_;
+  uint64_t reserved_;
+  uint32_t progress_ms_;
+  State state_ = State::gathering;
+  const Clock::time_point born_ = Clock::now();
+  Clock::time_point end_by_{}, looked_{};
+  Fault fault_;
+  std::vector<Child> children_; // in the order of their lowest member once it runs
+  CoverOf cover_;
+  Cover all_;
+  std::unique_ptr<Upstream> up_;
+
+  Ring out_;  // what is folded: results, or what goes up
+  Ring down_; // below another daemon: results
+  Ring *results_ = &out_;
+  uint64_t rooted_until_ = 0; // results before this hold frames that not all children get
+  Header first_{}, last_{};   // the header that came first for this chunk; that of the chunk before
+  size_t first_from_ = 0;
+  bool any_ = false;     // a chunk was folded before
+  uint32_t headers_ = 0; // children whose header of this chunk is there
+  bool open_ = false;
+  uint64_t elements_ = 0, folded_ = 0; // of the open chunk
+  Clock::time_point since_{};          // when the first header of this chunk came
+  std::vector<Operand> operands_;
+  Folder folder_;
+  uint64_t chunks_ = 0, bytes_ = 0;
+};
+
+} // namespace tutti::aggd

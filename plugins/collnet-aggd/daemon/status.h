@@ -1,0 +1,15 @@
+// tutti/plugins/collnet-aggd/daemon/status.h: what the daemon tells about itself.
+#pragma once
+#include "server.h"
+
+namespace tutti::aggd {
+
+std::string status_json(const Server &server);
+std::string metrics_text(const Server &server);
+std::string status_text(const std::string &json); // of status_json(), for people
+// Answers one question and closes: status on the admin socket, metrics over HTTP.
+std::unique_ptr<Source> make_query(Server &server, Fd fd, bool http);
+// Asks a running daemon.
+Result<std::string> ask_status(const std::string &path);
+
+} // namespace tutti::aggd

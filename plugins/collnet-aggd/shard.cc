@@ -1,0 +1,259 @@
+// tutti/plugins/collnet-aggd/shard.cc
+#include "shard.h"
+#include <algorithm>
+#include <cerrno>
+#include <sys/uio.h>
+#include <system_error>
+
+namespace tutti::aggd {
+namespace {
+
+constexpr size_t kStash = 64 << 10;
+constexpr size_t kDirect = 8 << 10; // of a body: from here on it is received where it belongs
+constexpr size_t kFrames = 16;      // in one system call
+static_assert(kStash >= sizeof(Header) + padded(most_body));
+
+} // namespace
+
+Shard::Shard(Posts &posts, const Place &place, const Key &key, const Join &join, uint32_t index, uint32_t count,
+             const Tuning &tuning, milliseconds connect, milliseconds deadline)
+    : posts_(posts), place_(place), join_(join), index_(index), count_(count), silence_(tuning.keepalive),
+      dialer_(std::make_unique<Dialer>(place, key, Role::member, tuning, Clock::now() + std::min(connect, deadline))),
+      stash_(kStash) {}
+
+void Shard::fail(Reason reason, const std::string &what) {
+  posts_.failed({reason, Field::none, -1, 0, 0, place_.name + " " + what});
+}
+
+void Shard::find(Cursor &c) {
+  while (!c.post) {
+    Post *post = posts_.post(c.number);
+    if (!post) return;
+    while (c.chunk < post->chunks && (post->first + c.chunk) % count_ != index_) c.chunk++;
+    if (c.chunk < post->chunks) {
+      c.post = post;
+    } else {
+      c.number++;
+      c.chunk = 0;
+    }
+  }
+}
+
+void Shard::next(Cursor &c) {
+  c.post = nullptr;
+  c.moved = 0;
+  c.chunk++;
+  find(c);
+}
+
+Header Shard::header_of(const Cursor &c, bool with_body) const {
+  Header h = c.post->header;
+  h.offset = c.chunk * c.post->chunk;
+  h.bytes = std::min(c.post->chunk, h.total - h.offset);
+  if (!with_body) h.flags |= flag_empty;
+  return h;
+}
+
+void Shard::dial() {
+  const auto step = dialer_->advance();
+  if (step == Dialer::Step::failed) {
+    const Fault fault = dialer_->fault();
+    dialer_.reset();
+    return posts_.failed(fault);
+  }
+  if (step != Dialer::Step::ready) return;
+  fd_ = dialer_->release();
+  dialer_.reset();
+  front_ = frame(join_);
+}
+
+bool Shard::pump(size_t share) {
+  if (dialer_) {
+    dial();
+    return false;
+  }
+  if (!fd_) return false;
+  if (writable) send(share);
+  if (fd_ && readable) receive(share);
+  return true;
+}
+
+void Shard::tick(Clock::time_point now) {
+  if (fd_ && watch_.look(fd_.get(), now) >= silence_)
+    fail(Reason::aggregator_lost,
+         "answers nothing for " + std::to_string(silence_.count()) + " ms: its host or the link to it is gone");
+}
+
+// ---- out -----------------------------------------------------------------------------------------------------------------
+void Shard::send(size_t share) {
+  static constexpr std::array<uint8_t, 8> zeros{};
+  size_t all = 0;
+  while (writable && all < share) {
+    std::array<Header, kFrames> headers;
+    std::array<iovec, 3 * kFrames + 1> iov;
+    size_t n = 0, bytes = 0;
+    const auto add = [&](const void *data, size_t size, uint64_t &skip) {
+      const size_t skipped = static_cast<size_t>(std::min<uint64_t>(skip, size));
+      skip -= skipped;
+      if (size == skipped) return;
+      iov[n++] = {const_cast<char *>(static_cast<const char *>(data)) + skipped, size - skipped};
+      bytes += size - skipped;
+    };
+    uint64_t skip = 0;
+    add(front_.data(), front_.size(), skip);
+    find(sends_);
+    Cursor at = sends_;
+    for (size_t i = 0; started_ && at.post && i < kFrames && bytes < share; i++, next(at)) {
+      Header &h = headers[i] = header_of(at, at.post->gives);
+      const uint64_t body = body_bytes(h);
+      skip = at.moved;
+      add(&h, sizeof h, skip);
+      if (body > 0) add(at.post->send + h.offset, body, skip);
+      add(zeros.data(), padded(body) - body, skip);
+    }
+    if (n == 0) return;
+    msghdr message{};
+    message.msg_iov = iov.data();
+    message.msg_iovlen = n;
+    const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) {
+      writable = false;
+      if (errno != EAGAIN && errno != EWOULDBLOCK) readable = true; // last words, or the end, are read first
+      return;
+    }
+    all += static_cast<size_t>(sent);
+    size_t left = static_cast<size_t>(sent);
+    const size_t front = std::min(left, front_.size());
+    front_.erase(0, front);
+    left -= front;
+    while (left > 0) {
+      const uint64_t frame = frame_bytes(header_of(sends_, sends_.post->gives));
+      const uint64_t step = std::min<uint64_t>(left, frame - sends_.moved);
+      sends_.moved += step;
+      left -= step;
+      if (sends_.moved == frame) next(sends_);
+    }
+    if (static_cast<size_t>(sent) < bytes) writable = false; // epoll tells when there is room again
+  }
+}
+
+// ---- in ------------------------------------------------------------------------------------------------------------------
+void Shard::receive(size_t share) {
+  size_t all = 0;
+  while (fd_ && readable && all < share) {
+    if (from_ == to_) from_ = to_ = 0;
+    if (from_ > 0 && (to_ == kStash || !in_body_)) { // frames that are no chunks are read from one piece
+      std::memmove(stash_.data(), stash_.data() + from_, to_ - from_);
+      to_ -= from_;
+      from_ = 0;
+    }
+    std::array<iovec, 2> iov;
+    const bool direct = in_body_ && from_ == to_ && body_left_ >= kDirect;
+    size_t n = 0, room = 0;
+    if (direct) iov[n++] = {body_, body_left_}, room += body_left_;
+    iov[n++] = {stash_.data() + to_, kStash - to_};
+    room += kStash - to_;
+    const ssize_t got = ::readv(fd_.get(), iov.data(), static_cast<int>(n));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      readable = false;
+      return;
+    }
+    if (got <= 0) {
+      const std::string how =
+          got < 0 ? "broke the connection: " + std::generic_category().message(errno) : "closed the connection without a word";
+      return fail(Reason::aggregator_lost, how + ": the daemon died or was ended");
+    }
+    all += static_cast<size_t>(got);
+    size_t rest = static_cast<size_t>(got);
+    if (direct) {
+      const size_t mine = std::min<size_t>(rest, body_left_);
+      body_ += mine;
+      body_left_ -= mine;
+      rest -= mine;
+    }
+    to_ += rest;
+    while (fd_ && parse()) {
+    }
+    if (static_cast<size_t>(got) < room) readable = false; // epoll tells when more comes
+  }
+}
+
+// One frame, or a part of a body. False: more must come first.
+bool Shard::parse() {
+  if (in_body_) {
+    const size_t mine = static_cast<size_t>(std::min<uint64_t>(body_left_, to_ - from_));
+    if (mine > 0) std::memcpy(body_, stash_.data() + from_, mine);
+    body_ += mine;
+    body_left_ -= mine;
+    from_ += mine;
+    const size_t pad = static_cast<size_t>(std::min<uint64_t>(body_left_ == 0 ? pad_left_ : 0, to_ - from_));
+    pad_left_ -= pad;
+    from_ += pad;
+    if (body_left_ > 0 || pad_left_ > 0) return false;
+    body_done();
+    return true;
+  }
+  Header h;
+  if (to_ - from_ < sizeof h) return false;
+  std::memcpy(&h, stash_.data() + from_, sizeof h);
+  const std::string bad = check_header(h, started_ ? start_.all.chunk : 0, join_.members);
+  if (!bad.empty()) return fail(Reason::aggregator_lost, "sent " + bad), false;
+  return h.kind == Kind::chunk ? take_chunk(h) : take_control(h);
+}
+
+bool Shard::take_control(const Header &h) {
+  if (to_ - from_ < frame_bytes(h)) return false;
+  const std::span<const uint8_t> body(stash_.data() + from_ + sizeof h, h.bytes);
+  from_ += frame_bytes(h);
+  if (h.kind == Kind::error) {
+    auto fault = read_fault(body);
+    if (!fault) return fail(Reason::aggregator_lost, "sent an error that makes no sense"), false;
+    fault->text = place_.name + ": " + fault->text;
+    posts_.failed(std::move(*fault));
+    return false;
+  }
+  if (h.kind == Kind::grant && !granted_) {
+    if (const auto grant = read_grant(body)) return grant_ = *grant, granted_ = true;
+  } else if (h.kind == Kind::start && granted_ && !started_) {
+    if (const auto start = read_start(body)) return start_ = *start, started_ = true;
+  }
+  return fail(Reason::aggregator_lost, "sent a frame that does not belong there"), false;
+}
+
+bool Shard::take_chunk(const Header &h) {
+  find(receives_);
+  const bool asked = receives_.post && (receives_.number < sends_.number ||
+                                        (receives_.number == sends_.number && receives_.chunk < sends_.chunk));
+  if (!asked) return fail(Reason::aggregator_lost, "sent a result that nobody asked for"), false;
+  const Header expected = header_of(receives_, receives_.post->gets);
+  if (difference(h, expected) != Field::none || ((h.flags ^ expected.flags) & (flag_empty | flag_wide)))
+    return fail(Reason::aggregator_lost,
+                "sent the result of another operation: " + std::string(field_name(difference(h, expected))) + " differs"),
+           false;
+  from_ += sizeof h;
+  in_body_ = true;
+  body_left_ = body_bytes(h);
+  pad_left_ = padded(body_left_) - body_left_;
+  body_ = receives_.post->recv + (body_left_ ? h.offset : 0);
+  return true;
+}
+
+void Shard::body_done() {
+  in_body_ = false;
+  const uint64_t number = receives_.number;
+  next(receives_);
+  posts_.chunk_done(number);
+}
+
+void Shard::leave(const Fault *fault) {
+  if (fd_ && front_.empty() && sends_.moved == 0) {
+    const std::string words = fault ? frame(*fault) : goodbye_frame();
+    (void)!::send(fd_.get(), words.data(), words.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  dialer_.reset();
+  fd_.reset();
+}
+
+} // namespace tutti::aggd

@@ -1,0 +1,116 @@
+// tutti/plugins/collnet-aggd/sockets.h: descriptors, addresses and connections that know each other's key.
+#pragma once
+#include "wire.h"
+#include <chrono>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <utility>
+
+namespace tutti::aggd {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+class Fd {
+public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd &&o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
+  Fd &operator=(Fd &&o) noexcept {
+    reset(std::exchange(o.fd_, -1));
+    return *this;
+  }
+  ~Fd() { reset(); }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void reset(int fd = -1) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+  }
+
+private:
+  int fd_ = -1;
+};
+
+struct Address {
+  sockaddr_storage raw{};
+  socklen_t size = 0;
+  std::string text() const; // "10.0.0.1:4797", "[fe80::1]:4797"
+};
+struct Place { // a daemon, as it is written in a setting
+  std::string name;
+  std::vector<Address> addresses;
+};
+// "host", "host:port", "[::1]:port". Asks the resolver, which may block. Empty: `why` is the rest of a sentence.
+std::optional<Place> resolve(const std::string &text, bool passive, std::string &why);
+
+struct Tuning {
+  uint32_t buffer = 0; // SO_SNDBUF and SO_RCVBUF, bytes; 0: the system's
+  milliseconds keepalive{0};
+};
+void tune(int fd, const Tuning &tuning);
+// How long the peer's host has answered nothing while it should have: something is on its way and was sent again, or a shut
+// window is asked about. A peer that only does not read still answers, which is why TCP_USER_TIMEOUT would not do: it counts a
+// shut window like a dead link, and a rank that computes while results wait for it is no error.
+class SilenceWatch {
+public:
+  milliseconds look(int fd, Clock::time_point now); // 0: nothing is wrong
+
+private:
+  Clock::time_point since_{};
+};
+
+// Moves the bytes of one struct, piece by piece.
+class Transfer {
+public:
+  enum class Step { again, done, closed, failed };
+  Step send(int fd, const void *data, size_t bytes);
+  Step receive(int fd, void *data, size_t bytes);
+  int error() const { return error_; }
+  size_t moved() const { return done_; }
+
+private:
+  size_t done_ = 0;
+  int error_ = 0;
+};
+
+// Brings a connection to a daemon up, without blocking, to where frames begin. A refused connection is tried again, at the next
+// address, until the deadline.
+class Dialer {
+public:
+  enum class Step { again, ready, failed };
+  Dialer(const Place &place, const Key &key, Role role, const Tuning &tuning, Clock::time_point deadline);
+  Step advance();
+  const Fault &fault() const { return fault_; }
+  const std::string &name() const { return place_.name; }
+  int fd() const { return fd_.get(); } // -1 between two tries
+  bool writes() const { return stage_ == Stage::connecting || stage_ == Stage::hello || stage_ == Stage::proof; }
+  Clock::time_point wake() const { return fd_ ? deadline_ : next_; } // advance() has something to do by then
+  Fd release() { return std::move(fd_); }
+
+private:
+  enum class Stage { idle, connecting, hello, challenge, proof };
+  Step start();
+  Step again_later(const std::string &what);
+  Step fail(Reason reason, const std::string &what);
+  Step greet();
+
+  const Place &place_;
+  const Key &key_;
+  const Role role_;
+  const Tuning tuning_;
+  const Clock::time_point deadline_, begin_ = Clock::now();
+  Clock::time_point next_{};
+  Stage stage_ = Stage::idle;
+  size_t tries_ = 0;
+  Fd fd_;
+  std::string last_;
+  Hello hello_{};
+  Challenge challenge_{};
+  Proof proof_{};
+  Transfer transfer_;
+  Fault fault_;
+};
+
+} // namespace tutti::aggd

@@ -1,0 +1,62 @@
+// tests/collnet/daemon.h: tutti-aggd processes on loopback, with a folder of their own that goes with them.
+#pragma once
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+namespace collnet {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+class Folder { // removed at the end
+public:
+  Folder();
+  ~Folder();
+  Folder(const Folder &) = delete;
+  std::string file(const std::string &name) const { return path_ + "/" + name; }
+  std::string key(const std::string &name = "key",
+                  const std::string &bytes = "0123456789abcdef0123456789abcdef") const; // made, 0600
+
+private:
+  std::string path_;
+};
+
+class Daemon {
+public:
+  // `more`: TOML behind [aggd] listen, key_file, admin and parent. Waits until it listens; throws when it does not.
+  Daemon(const Folder &folder, std::string name, std::string more = "", const Daemon *parent = nullptr, std::string key = "");
+  ~Daemon(); // killed where it still runs
+  Daemon(const Daemon &) = delete;
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  int port() const { return port_; }
+  int metrics_port() const { return metrics_; }
+  void signal(int number) const;
+  int wait(milliseconds limit); // exit status; -1: it still runs
+  void restart();               // at the same port, once it has ended
+  bool runs() const { return pid_ > 0; }
+  pid_t pid() const { return pid_; }
+  nlohmann::json status() const;                                   // null: nobody answers
+  std::string command(const std::vector<std::string> &args) const; // output of tutti-aggd --config ... args
+  std::string log() const;
+  // Whether `holds` comes true in time.
+  template <class Fn> bool becomes(Fn holds, milliseconds limit = milliseconds(10'000)) const {
+    for (const auto end = Clock::now() + limit; Clock::now() < end; pause())
+      if (const nlohmann::json s = status(); !s.is_null() && holds(s)) return true;
+    return false;
+  }
+  uint64_t resident_kib() const;
+
+private:
+  static void pause();
+  void start();
+  const Folder &folder_;
+  const std::string name_;
+  std::string more_, key_, parent_;
+  int port_ = 0, metrics_ = 0;
+  pid_t pid_ = -1;
+};
+
+} // namespace collnet
