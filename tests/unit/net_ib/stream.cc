@@ -21,7 +21,7 @@ void Stream::spoil(std::vector<uint8_t> &arena, uint64_t slot, uint8_t with, siz
 }
 
 void Stream::finished(tutti_status status) {
-  if (status == TUTTI_OK) return;
+  if (status == TUTTI_OK || status == TUTTI_ERR_CANCELLED) return;
   ended_ = true;
   ending_ = status;
 }
@@ -35,7 +35,7 @@ void Stream::post() {
     return fit;
   };
   try {
-    if (const uint64_t n = batch(posted_sends_, out_busy_); n && f.below(3)) {
+    if (const uint64_t n = sender_gone_ ? 0 : batch(posted_sends_, out_busy_); n && f.below(3)) {
       std::vector<tutti_net_buf> bufs;
       for (uint64_t i = posted_sends_; i < posted_sends_ + n; ++i) {
         const std::vector<uint8_t> data = content(i);
@@ -49,7 +49,7 @@ void Stream::post() {
         posted_sends_ += n;
       }
     }
-    if (const uint64_t n = batch(posted_receives_, in_busy_); n && f.below(3)) {
+    if (const uint64_t n = receiver_gone_ ? 0 : batch(posted_receives_, in_busy_); n && f.below(3)) {
       Call &call = receives_[next_cookie_];
       call = {posted_receives_, n, false, std::vector<uint64_t>(n, ~uint64_t{0})};
       std::vector<tutti_net_buf> bufs;
@@ -97,6 +97,7 @@ void Stream::check() {
     }
     received_done_ += call.n;
   }
+  if (!left_.empty()) REQUIRE_MESSAGE(left_ == in_, "written after ep_destroy(), seed ", seed_);
   // What no receive is posted for is as it was left, and so is what lies behind a message.
   for (size_t s = 0; s < slots; ++s) {
     if (in_busy_[s] && !ended_) continue;
@@ -105,6 +106,29 @@ void Stream::check() {
       REQUIRE_MESSAGE(std::all_of(at, at + slot_bytes_, [](uint8_t b) { return b == guard; }),
                       "a buffer was written after it had been given back, slot ", s, ", seed ", seed_);
   }
+}
+
+void Stream::abandon(bool sender) {
+  Process &p = sender ? *world_.a : *world_.b;
+  (sender ? sender_gone_ : receiver_gone_) = true;
+  (sender ? world_.tx : world_.rx).reset();
+  while (p.progress()) {
+  }
+  check();
+  for (auto &[cookie, call] : sender ? sends_ : receives_) REQUIRE_MESSAGE(call.done, "cookie ", cookie, " was not reported");
+  if (sender)
+    spoil(out_, 0, spoiled, out_.size());
+  else
+    left_ = in_;
+}
+
+void Stream::dead(bool sender) {
+  (sender ? sender_gone_ : receiver_gone_) = true;
+}
+
+bool Stream::pending(bool sender) const {
+  const auto &calls = sender ? receives_ : sends_;
+  return std::any_of(calls.begin(), calls.end(), [](const auto &c) { return !c.second.done; });
 }
 
 std::string Stream::text() const {

@@ -20,6 +20,10 @@ public:
   uint64_t received() const { return received_done_; }
   uint64_t sent() const { return sent_done_; }
   std::string text() const;
+  // Destroys the sender's or the receiver's endpoint: each of its calls is reported by its next progress().
+  void abandon(bool sender);
+  void dead(bool sender);          // its process has ended: nothing is heard of it any more
+  bool pending(bool sender) const; // the other end has calls under way
 
 private:
   static constexpr size_t slots = 64;
@@ -45,6 +49,8 @@ private:
   uint64_t posted_sends_ = 0, posted_receives_ = 0, sent_done_ = 0, received_done_ = 0, next_cookie_ = 1000;
   bool ended_ = false;
   tutti_status ending_ = TUTTI_OK;
+  bool sender_gone_ = false, receiver_gone_ = false;
+  std::vector<uint8_t> left_; // receive buffers when their endpoint was destroyed
 };
 
 } // namespace tutti::net_ib::test

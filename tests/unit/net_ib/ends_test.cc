@@ -1,0 +1,148 @@
+// How endpoints end: too long messages, destroyed ends, dead peers, links that stay down.
+#include "stream.h"
+
+using namespace tutti::net_ib;
+using namespace tutti::net_ib::test;
+using std::chrono::seconds;
+
+namespace {
+
+Options seeded(uint64_t seed, size_t rails = 1) {
+  Options o;
+  o.rails = rails;
+  o.seed = seed;
+  o.settings = [seed](Settings &s) {
+    s.qps_per_connection = 1 + static_cast<uint32_t>(seed % 2);
+    s.max_inflight = 8;
+  };
+  return o;
+}
+
+// Destroys one end, checks that its calls are reported once and that nothing is written any more, and that the other end hears
+// of it in time.
+void leave(World &w, Stream &s, bool sender) {
+  const uint64_t received = s.received(), sent = s.sent();
+  s.check();
+  s.abandon(sender); // from here on its buffers are the test's
+  const Time since = w.now;
+  CHECK(w.until([&] {
+    s.check();
+    s.post(); // what is left of it meets a peer that is gone
+    return s.ended();
+  }));
+  if (s.pending(sender)) CHECK(w.now - since < seconds(5));
+  CHECK(s.received() >= received);
+  CHECK(s.sent() >= sent);
+}
+
+} // namespace
+
+TEST_CASE("a message longer than its buffer ends both sides, after those before it, and writes nothing beyond") {
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    CAPTURE(seed);
+    World w(seeded(seed));
+    w.connect();
+    std::vector<uint8_t> out = pattern(1000, 1), first(1000), in(1000 + 64, 0xa5);
+    REQUIRE(w.recv(first.data(), 1000, 1) == TUTTI_OK);
+    REQUIRE(w.recv(in.data(), 999, 2) == TUTTI_OK);
+    REQUIRE(w.send(out.data(), 1000, 3) == TUTTI_OK);
+    REQUIRE(w.send(out.data(), 1000, 4) == TUTTI_OK);
+    REQUIRE(w.until([&] { return w.b->has(2) && w.a->has(4); }));
+    CHECK(w.b->status(1) == TUTTI_OK);
+    CHECK(first == out);
+    CHECK(w.a->status(3) == TUTTI_OK);
+    CHECK(w.b->status(2) == TUTTI_ERR_TRUNCATED);
+    CHECK(w.a->status(4) == TUTTI_ERR_TRUNCATED);
+    CHECK(w.core.error.find("1000 bytes") != std::string::npos);
+    CHECK(std::all_of(in.begin(), in.end(), [](uint8_t b) { return b == 0xa5; }));
+    CHECK_THROWS_AS(w.send(out.data(), 1, 5), tutti::plugin::Error);
+    CHECK_THROWS_AS(w.recv(in.data(), 1, 5), tutti::plugin::Error);
+  }
+}
+
+TEST_CASE("an end that is destroyed at any moment touches nothing afterwards, and the other end is told") {
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
+    CAPTURE(seed);
+    World w(seeded(seed, 1 + seed % 2));
+    w.connect();
+    Stream s(w, {1000000, 9000}, seed);
+    for (uint64_t i = 0; i < seed % 97; ++i) {
+      s.post();
+      s.check();
+      w.turn();
+    }
+    leave(w, s, seed % 4 < 2);
+  }
+}
+
+TEST_CASE("a process that dies at any moment is found, also by an end that only waits") {
+  for (uint64_t seed = 1; seed <= 120; ++seed) {
+    CAPTURE(seed);
+    World w(seeded(seed, 1 + seed % 2));
+    w.connect();
+    Stream s(w, {1000000, 9000}, seed);
+    for (uint64_t i = 0; i < seed % 53; ++i) {
+      s.post();
+      s.check();
+      w.turn();
+    }
+    const bool sender = seed % 4 < 2;
+    w.fabric.kill((sender ? w.a : w.b)->home);
+    s.dead(sender);
+    const Time since = w.now;
+    CHECK(w.until([&] {
+      s.check();
+      s.post();
+      return s.ended();
+    }));
+    CHECK(s.ending() == TUTTI_ERR_REMOTE);
+    CHECK(w.now - since < seconds(5));
+  }
+}
+
+TEST_CASE("a quiet endpoint is destroyed without a word of completions") {
+  World w;
+  w.connect();
+  w.tx.reset();
+  w.rx.reset();
+  for (int i = 0; i < 100; ++i) w.turn();
+  CHECK(w.a->done.empty());
+  CHECK(w.b->done.empty());
+}
+
+TEST_CASE("a port that is down for too long is an error that names it, and one that returns in time is none") {
+  for (const bool returns : {true, false}) {
+    World w;
+    w.connect();
+    std::vector<uint8_t> out = pattern(100, 1), in(100);
+    for (int i = 0; i < 200; ++i) w.turn();
+    w.fabric.set_link(w.a->device(0), 0, false);
+    for (int i = 0; i < 200; ++i) w.turn();
+    REQUIRE(w.send(out.data(), 100, 1) == TUTTI_OK);
+    REQUIRE(w.recv(in.data(), 100, 2) == TUTTI_OK);
+    if (returns) {
+      w.fabric.set_link(w.a->device(0), 0, true);
+      REQUIRE(w.until([&] { return w.a->has(1) && w.b->has(2); }));
+      CHECK(w.a->status(1) == TUTTI_OK);
+      CHECK(in == out);
+    } else {
+      REQUIRE(w.until([&] { return w.a->has(1); }));
+      CHECK(w.a->status(1) == TUTTI_ERR_TIMEOUT);
+      CHECK_THROWS_WITH(w.tx->ready(), doctest::Contains("a0:1"));
+      CHECK_THROWS_WITH(w.tx->ready(), doctest::Contains("down"));
+    }
+  }
+}
+
+TEST_CASE("endpoints beside one that ends go on") {
+  World w;
+  std::unique_ptr<Endpoint> tx, rx;
+  w.connect(tx, rx);
+  w.connect();
+  rx.reset();
+  std::vector<uint8_t> out = pattern(50000, 1), in(50000);
+  REQUIRE(w.recv(in.data(), in.size(), 1) == TUTTI_OK);
+  REQUIRE(w.send(out.data(), out.size(), 2) == TUTTI_OK);
+  CHECK(w.until([&] { return w.a->has(2) && w.b->has(1); }));
+  CHECK(in == out);
+}
