@@ -43,7 +43,6 @@ constexpr std::array kHints{
     Hint{"NCCL_P2P_PER_CHANNEL_NET_BW", "sends and receives have one link to each peer", "tuner.net_bandwidth"},
     Hint{"NCCL_NETDEVS_POLICY", "all NICs are used but those that slow the others down", "topology.file"},
     Hint{"NCCL_NET_MERGE_POLICY", "all ports that are close enough are merged", "net.merge_level"},
-    Hint{"NCCL_NET_FORCE_MERGE", "all ports that are close enough are merged", "net.merge_level"},
     Hint{"NCCL_NET_OVERHEAD", "what a message costs is measured", "tuner.calibrate"},
     Hint{"NCCL_PROGRESS_APPENDOP_FREQ", "whoever waits does the work", "exec.spin, exec.progress_thread"},
     Hint{"NCCL_PROXY_APPEND_BATCH_SIZE", "whoever waits does the work", "exec.spin, exec.progress_thread"},
