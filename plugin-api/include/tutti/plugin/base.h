@@ -33,9 +33,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Until 1.0 a core loads only plugins of the same major and of the same or a lower minor version. */
+/* Until 1.0 a core loads plugins of its own version only; from then on, those of the same major and of the same or a lower
+ * minor version. */
 #define TUTTI_ABI_MAJOR 0u
-#define TUTTI_ABI_MINOR 1u
+#define TUTTI_ABI_MINOR 9u
 
 #define TUTTI_EXPORT __attribute__((visibility("default")))
 #ifdef __cplusplus
