@@ -478,7 +478,7 @@ void many_threads(const Plugin &plugin, const void *table) {
     struct alignas(128) Line {
       unsigned char bytes[128] = {};
     };
-    std::vector<Line> slot(2 * kBytes / sizeof(Line) + kBytes / 8); // of lines that carry 8 bytes at least
+    std::vector<Line> slot(kBytes / 8); // a line carries 8 bytes at least
     for (uint32_t round = 1; round <= 200; round++) {
       std::fill(src.begin(), src.end(), seed + round);
       if (!there_and_back(src.data(), slot.data(), dst.data(), round) || dst != src) right.store(false);

@@ -1,4 +1,4 @@
-/* The plugin ABI as released in 0.1, written by make_layout.py. Never edited: what fails here breaks plugins that exist. */
+/* The plugin ABI as called 0.9, written by make_layout.py. Never edited: what fails here breaks plugins that exist. */
 #include "tutti/plugin/plugin.h"
 
 #define LAYOUT(type, member, offset, size)                                                                           \
