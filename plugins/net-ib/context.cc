@@ -25,10 +25,7 @@ Mr::Mr(Context &ctx, const tutti_region &region, bool relaxed_ordering)
 }
 
 void Mr::key(plugin::NetKey &out) const {
-  ReadKey key{};
-  key.addr = addr_;
-  key.bytes = bytes_;
-  key.ports = static_cast<uint32_t>(ports_.size());
+  ReadKey key{addr_, bytes_, static_cast<uint32_t>(ports_.size()), 0, {}};
   for (size_t i = 0; i < ports_.size(); ++i) key.rkey[i] = keys_[ports_[i]].rkey();
   out.set(key);
 }
@@ -146,7 +143,8 @@ bool Context::poll(Hca &hca) {
   ibv_wc list[poll_batch];
   for (size_t i = 0; i < hca.completions().size(); ++i) { // more may be made meanwhile
     Completions &c = *hca.completions()[i];
-    for (int n = poll_batch; n == poll_batch;) {
+    int n = poll_batch;
+    while (n == poll_batch) {
       n = verbs_.poll_cq(c.cq, poll_batch, list);
       if (n < 0) plugin::fail(TUTTI_ERR_SYSTEM, hca.name(), ": ibv_poll_cq failed: its completions cannot be known any more");
       for (int k = 0; k < n; ++k) {
@@ -156,7 +154,7 @@ bool Context::poll(Hca &hca) {
       }
       any |= n > 0;
     }
-    c.used -= std::exchange(c.leaving, 0);
+    if (n == 0) c.used -= std::exchange(c.leaving, 0);
   }
   return any;
 }

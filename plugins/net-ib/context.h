@@ -23,7 +23,7 @@ public:
   }
   uint32_t lkey(const Rail &rail) const { return keys_[rail.hca_index].lkey(); }
   uint32_t rkey(const Rail &rail) const { return keys_[rail.hca_index].rkey(); }
-  void key(plugin::NetKey &out) const; // for net.rma
+  void key(plugin::NetKey &out) const;
 
 private:
   uint64_t addr_, bytes_;
