@@ -214,7 +214,7 @@ private:
     for (size_t i = 0; i < n; i++)
       for (size_t k = 1; lane->plain[i].recv_count && k <= n; k++) {
         if (!shares_link(lane->plain[i], lane->plain[(i + k) % n])) continue;
-        lane->cold[i].next_home = lane->cold[(i + k) % n].recv_home;
+        lane->cold[i].next_recv = static_cast<uint32_t>((i + k) % n);
         break;
       }
   }

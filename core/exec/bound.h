@@ -36,8 +36,10 @@ struct StepCold {
   std::vector<tutti_dep> deps;
   uint64_t tmp_bytes = 0; // one operand, whole message
   uint32_t operands = 0;
-  // Nets: the operand may land in the output; so may that of the next step of the lane that receives from the same link.
-  bool recv_home = false, next_home = false;
+  // Nets: the operand may land in the output. And the next step of the lane that receives from the same link, itself if there
+  // is no other one.
+  bool recv_home = false;
+  uint32_t next_recv = 0;
 };
 
 struct alignas(64) BoundStep {

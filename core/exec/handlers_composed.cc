@@ -5,6 +5,7 @@
 #include "transport/net_port.h"
 #include "transport/transport.h"
 #include <cstring>
+#include <utility>
 
 namespace tutti {
 namespace {
@@ -74,6 +75,29 @@ struct Composer {
   }
   uint8_t *recv_home() const { return cold.recv_home ? single_dst() : nullptr; }
 
+  struct Next { // message that this lane receives from the link of the present step
+    const StepCold *cold;
+    uint32_t iter, slice;
+  };
+  Next next_receive() const {
+    if (bound.step_major) return {&cold, lane.iter, lane.slice + 1};
+    if (lane.iter + 1 < s.repeat) return {&cold, lane.iter + 1, lane.slice};
+    const auto wraps = cold.next_recv <= static_cast<size_t>(&cold - lane.cold.data());
+    return {&lane.cold[cold.next_recv], 0, lane.slice + wraps};
+  }
+  // While the present message is on its way: where the next one lands, if its place is free by now.
+  void post_next(Ring &r) {
+    if (!port_of(r)->wants_next(r)) return;
+    const Next next = next_receive();
+    const uint32_t early = f.in_place ? kRecvEarlyInPlace : kRecvEarly;
+    if (!next.cold->recv_home || !(next.cold->life & early)) return;
+    const uint32_t present = std::exchange(lane.slice, next.slice);
+    const tutti_ref &dst = next.cold->step.dst;
+    const Piece p = piece_of(lane, f, dst.buf, chunk_at(dst, next.iter));
+    lane.slice = present;
+    if (p.bytes > static_cast<int64_t>(kStagedBytes)) port_of(r)->expect(r, static_cast<uint64_t>(p.bytes), p.at);
+  }
+
   // 1 operand k is plain memory at *at.
   int receive(uint32_t k, const uint8_t **at) {
     const BoundLink &link = s.recv[k];
@@ -82,6 +106,7 @@ struct Composer {
     if (r.net) {
       uint32_t got = 0;
       const int ready = port_of(r)->receive(r, m.bytes, sig, recv_home(), at, &got);
+      if (ready == 0) post_next(r);
       if (ready >= 0) return ready;
       f.mismatch = {&link, got};
       return -1;
@@ -168,7 +193,7 @@ struct Composer {
     for (uint32_t k = 0; k < s.recv_count; k++) {
       Ring &r = *s.recv[k].ring;
       if (r.net)
-        port_of(r)->consume(r, lane.iter + 1 < s.repeat ? cold.recv_home : cold.next_home);
+        port_of(r)->consume(r, next_receive().cold->recv_home);
       else if (descriptors())
         consume_lent(r, m.bytes);
       else

@@ -61,6 +61,8 @@ std::string life_text(uint32_t life) {
   add(kSendHome, "send-home");
   add(kSendHomeInPlace, "send-home-in-place");
   add(kRecvHome, "recv-home");
+  add(kRecvEarly, "recv-early");
+  add(kRecvEarlyInPlace, "recv-early-in-place");
   return text;
 }
 

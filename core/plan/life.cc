@@ -38,7 +38,14 @@ bool receives_at_home(const tutti_step &s) {
          !has(s, TUTTI_STEP_SRC) && !has(s, TUTTI_STEP_POSTOP);
 }
 
-Status add_bits(Plan &plan, bool in_place, uint32_t send_home) {
+// Whatever else touches the cells comes later. An access of an iteration before the last one is not seen: it counts as early.
+bool receives_early(const Accesses &acc, uint32_t group, const tutti_step &s, uint32_t id) {
+  return receives_at_home(s) && all_cells(acc, group, s, s.dst, [&](const Access &a, uint32_t i) {
+           return a.step == id ? a.last_iter == i : acc.before(id, a.step);
+         });
+}
+
+Status add_bits(Plan &plan, bool in_place, uint32_t send_home, uint32_t recv_early) {
   TUTTI_ASSIGN(acc, Accesses::of(plan, in_place));
   for (uint32_t l = 0; l < plan.lanes.size(); l++) {
     PlanLane &lane = plan.lanes[l];
@@ -49,6 +56,7 @@ Status add_bits(Plan &plan, bool in_place, uint32_t send_home) {
       uint32_t &life = lane.life[i];
       if (sends_from_home(acc, lane.group, s, id)) life |= send_home;
       if (receives_at_home(s)) life |= kRecvHome;
+      if (receives_early(acc, lane.group, s, id)) life |= recv_early;
     }
   }
   return {};
@@ -57,8 +65,8 @@ Status add_bits(Plan &plan, bool in_place, uint32_t send_home) {
 } // namespace
 
 Status find_life(Plan &plan) {
-  TUTTI_TRY(add_bits(plan, false, kSendHome));
-  return add_bits(plan, true, kSendHomeInPlace);
+  TUTTI_TRY(add_bits(plan, false, kSendHome, kRecvEarly));
+  return add_bits(plan, true, kSendHomeInPlace, kRecvEarlyInPlace);
 }
 
 } // namespace tutti

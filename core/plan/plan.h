@@ -47,6 +47,8 @@ enum StepLife : uint32_t {
   kSendHome = 1u << 0, // v's home (src, or dst once stored) is not written later in this slice: it can be sent from there
   kSendHomeInPlace = 1u << 1, // the same when IN and OUT are one
   kRecvHome = 1u << 2,        // a single received operand may land in dst at once (STORE, no REDUCE, dst not SCRATCH)
+  kRecvEarly = 1u << 3,       // and before the step is reached: nothing touches dst earlier in this slice
+  kRecvEarlyInPlace = 1u << 4,
 };
 
 struct PlanLane {

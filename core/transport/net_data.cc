@@ -5,7 +5,8 @@
 // a buffer for it is known on the other side, and a receive that waits for its step costs every message a round trip. There up
 // to NetLink::ahead buffers with room for any message of the link are posted before it is known what comes: as many as the ring
 // has slots, the device takes calls, and kAheadBytes hold. Not so where the next message may land in the user's memory: copying
-// costs a large message more than the round trip, so it waits for its step, which says where.
+// costs a large message more than the round trip. So it waits for its step, which says where; or, while the message before it
+// is on its way, is posted as the second one, where the plan proves that nothing touches its place before (kRecvEarly).
 #include "log/log.h"
 #include "transport/net_port.h"
 #include <algorithm>
@@ -213,12 +214,15 @@ bool NetPort::post_single(NetLink &link, NetStage &stage, bool must) {
   return post_recv(link, c, &buf, 1, must);
 }
 
-bool NetPort::post_pair(NetLink &link, uint64_t bytes, void *home) {
+bool NetPort::post_pair(NetLink &link, uint64_t bytes, void *home, bool must) {
   NetCall &c = link.call(link.posted);
   reset(c, NetCall::Kind::pair);
   const bool at_home = use_home(link, c, home, bytes);
   NetStage &stage = at_home ? link.small : link.large;
-  if (!make_stage(link, stage, true)) return false;
+  if (!make_stage(link, stage, must)) {
+    if (c.home) link.device->cache->give_back(std::exchange(c.home, nullptr));
+    return false;
+  }
   c.staged = stage.at(link.posted);
   c.mr = stage.mr;
   if (!at_home) {
@@ -226,7 +230,7 @@ bool NetPort::post_pair(NetLink &link, uint64_t bytes, void *home) {
     c.payload_mr = c.mr;
   }
   tutti_net_buf buf[2] = {{c.staged, sizeof(NetHeader), c.mr, 0}, {c.payload, bytes, c.payload_mr, 0}};
-  return post_recv(link, c, buf, 2);
+  return post_recv(link, c, buf, 2, must);
 }
 
 // Of a message whose header came in a buffer that had been posted ahead.
@@ -308,6 +312,16 @@ void NetPort::consume(Ring &ring, bool next_home) {
     owe(link);
   }
   if (lends(link) || bytes <= kStagedBytes || !next_home) post_ahead(link);
+}
+
+bool NetPort::wants_next(const Ring &ring) const {
+  NetLink &link = *ring.net;
+  return link.device->needs_mr() && !lends(link) && !broken_ && !link.ended && link.posted - link.taken == 1 &&
+         link.call(link.taken).kind == NetCall::Kind::pair;
+}
+
+void NetPort::expect(Ring &ring, uint64_t bytes, void *home) {
+  (void)post_pair(*ring.net, bytes, home, false);
 }
 
 bool NetPort::arrived(const Ring &ring) const {

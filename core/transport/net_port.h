@@ -40,6 +40,10 @@ public:
   int receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home, const uint8_t **payload, uint32_t *got);
   // next_home: the next message of this link may be received into user memory.
   void consume(Ring &ring, bool next_home);
+  // While receive() waits for a long message: the next one, of more than kStagedBytes, may land in `home` from now on. Of use
+  // where wants_next().
+  bool wants_next(const Ring &ring) const;
+  void expect(Ring &ring, uint64_t bytes, void *home);
   bool arrived(const Ring &ring) const;
   // Messages that the device has not finished, or the peer has not read; and what a peer waits to be told.
   uint64_t sends_pending() const { return sends_pending_ + lent_ + owed_; }
@@ -82,7 +86,7 @@ private:
   void count_and_post(NetLink &link, NetCall &c, uint64_t bytes, uint64_t rest);
   bool post_recv(NetLink &link, NetCall &c, tutti_net_buf *buf, uint32_t n, bool must = true);
   bool post_single(NetLink &link, NetStage &stage, bool must);
-  bool post_pair(NetLink &link, uint64_t bytes, void *home);
+  bool post_pair(NetLink &link, uint64_t bytes, void *home, bool must = true);
   bool post_payload(NetLink &link, uint64_t bytes, void *home);
   void post_ahead(NetLink &link, bool must = false);
   int came(NetLink &link, const NetCall &c);

@@ -1,5 +1,6 @@
 #include "transport/transport.h"
 #include "log/log.h"
+#include "transport/link_message.h"
 #include "transport/net_port.h"
 #include <algorithm>
 #include <cerrno>
@@ -12,30 +13,12 @@
 namespace tutti {
 namespace {
 
-enum : uint32_t {
-  kRequest = 1,
-  kGrant = 2,
-  kRegionAsk = 3, // for the region `id`
-  kRegionGive = 4,
-  kRegionGone = 5,
-  kAnswer = 6, // to a grant of a net link
-};
-
-// Followed, for a net link, by the net's address in a grant and by what connect() answered in an answer.
-struct LinkMessage {
-  uint32_t type;
-  uint32_t conn; // of a region that is given without a descriptor: errno, why
-  Geometry geometry;
-  uint64_t id; // of the block, for ends in one process; of a region
-};
 struct LocalInfo {
   uint32_t version;
   uint8_t shm, net, lends, reserved;
   int32_t pid, reserved1;
   uint64_t probe_address, probe_word; // what a peer that can read this process's memory finds there
 };
-const uint64_t kTag = make_tag(MsgKind::link, 0);
-constexpr auto kEndTime = std::chrono::seconds(5); // for posts that use memory which ends
 
 uint64_t *credit_line(uint8_t *memory, uint32_t reader) {
   return reinterpret_cast<uint64_t *>(memory + kCreditOffset + uint64_t(reader) * kCreditStride);
@@ -209,92 +192,6 @@ std::set<int> Transport::still_reading(const Deadline &patience) {
   return peers;
 }
 
-void Transport::ask_region(int peer, uint64_t id) {
-  const LinkMessage m{kRegionAsk, 0, {}, id};
-  if (Status s = bootstrap_.send(peer, kTag, std::as_bytes(std::span(&m, 1))); !s.ok()) report(s.error());
-}
-
-Status Transport::give_region(int peer, uint64_t id) {
-  LinkMessage m{kRegionGive, 0, {}, id};
-  const auto data = std::as_bytes(std::span(&m, 1));
-  {
-    std::lock_guard lock(mutex_);
-    given_.insert({id, peer});
-  }
-  const auto shared = regions::share(id);
-  if (shared.ok() && bootstrap_.send(peer, kTag, data, shared->get()).ok()) {
-    if (regions::alive(id)) return {};
-    // Freed since: what was said of that may have come before what was just given.
-    {
-      std::lock_guard lock(mutex_);
-      given_.erase({id, peer});
-    }
-    m.type = kRegionGone;
-    (void)bootstrap_.send(peer, kTag, data); // who is gone needs no word
-    return {};
-  }
-  // Freed, or no descriptor to be had. A peer that can read this process's memory copies it; another one's operation fails.
-  const int err = shared.ok() ? 0 : shared.status().error().sys_errno;
-  m.conn = static_cast<uint32_t>(err ? err : EIO);
-  return bootstrap_.send(peer, kTag, data);
-}
-
-Status Transport::offer_region(uint64_t id) {
-  for (int r = 0; r < bootstrap_.nranks(); r++) {
-    if (link_class(r) != LinkClass::shm) continue;
-    {
-      std::lock_guard lock(mutex_);
-      if (given_.count({id, r})) continue;
-    }
-    TUTTI_TRY(give_region(r, id));
-  }
-  return {};
-}
-
-void Transport::keep(uint64_t number, const void *at, uint64_t bytes) {
-  if (net_ && alone_) (void)alone_([&] { net_->allow(number, at, bytes); });
-}
-
-void Transport::forget(uint64_t number) {
-  end_registrations([&] { return net_->disallow(number); }, "a buffer is deregistered");
-}
-
-// Posts that still use the memory end first. None is left where its operations have completed, as the caller promised.
-void Transport::end_registrations(const std::function<bool()> &end, std::string_view what) {
-  if (!net_ || !alone_) return;
-  const Deadline patience = Deadline::in(kEndTime);
-  bool gone = false;
-  while (!gone) {
-    const bool alive = alone_([&] {
-      gone = end();
-      if (!gone) (void)net_->progress();
-    });
-    if (!alive) return; // and all registrations with the links
-    if (gone) return;
-    if (patience.expired())
-      return log::error(log::Subsys::net,
-                        "{} while the network still uses it, for {} s now: operations on it had not completed", what,
-                        std::chrono::duration_cast<std::chrono::seconds>(kEndTime).count());
-    std::this_thread::yield();
-  }
-}
-
-void Transport::region_freed(const Region &region) {
-  const uint64_t id = region.id;
-  end_registrations([&] { return net_->drop(region.at, region.bytes); }, "memory of tuttiMemAlloc is freed");
-  std::vector<int> peers;
-  {
-    std::lock_guard lock(mutex_);
-    auto it = given_.lower_bound({id, 0});
-    while (it != given_.end() && it->first == id) {
-      peers.push_back(it->second);
-      it = given_.erase(it);
-    }
-  }
-  const LinkMessage m{kRegionGone, 0, {}, id};
-  for (const int peer : peers) (void)bootstrap_.send(peer, kTag, std::as_bytes(std::span(&m, 1))); // who is gone needs no word
-}
-
 std::string Transport::describe(int peer) const {
   const LinkClass c = link_class(peer);
   return c == LinkClass::net ? net_->describe(peer) : std::string(class_name(c));
@@ -411,8 +308,8 @@ bool Transport::connect(RingCold &ring) {
   switch (ring.state.load(std::memory_order_acquire)) {
   case 0: {
     ring.state.store(1, std::memory_order_relaxed);
-    const LinkMessage m{kRequest, ring.conn, ring.geometry, 0};
-    const Status sent = bootstrap_.send(ring.peer, kTag, std::as_bytes(std::span(&m, 1)));
+    const LinkMessage m{LinkMessage::request, ring.conn, ring.geometry, 0};
+    const Status sent = bootstrap_.send(ring.peer, kLinkTag, std::as_bytes(std::span(&m, 1)));
     if (!sent.ok()) report(sent.error());
     if (ring.state.load(std::memory_order_acquire) != 2) return false;
     [[fallthrough]];
@@ -436,16 +333,16 @@ void Transport::on_message(Message message) {
   std::memcpy(&m, message.data.data(), sizeof m);
   const auto conn = static_cast<uint16_t>(m.conn);
   switch (m.type) {
-  case kRequest:
+  case LinkMessage::request:
     return on_request(message.from, conn, m.geometry);
-  case kRegionAsk:
+  case LinkMessage::region_ask:
     if (Status s = give_region(message.from, m.id); !s.ok()) report(s.error());
     return;
-  case kRegionGive:
+  case LinkMessage::region_give:
     return peer_regions_.map(message.from, m.id, message.fd.get(), static_cast<int>(m.conn));
-  case kRegionGone:
+  case LinkMessage::region_gone:
     return peer_regions_.drop(message.from, m.id);
-  case kAnswer:
+  case LinkMessage::answer:
     return on_answer(message.from, conn, m.geometry, std::span(message.data).subspan(sizeof m));
   default:
     break;
@@ -493,8 +390,8 @@ Status Transport::grant(RingCold &ring, int to) {
           .phase("connect")
           .hint("raise ulimit -n");
   }
-  LinkMessage m{kGrant, ring.conn, ring.geometry, ring.block.id()};
-  return bootstrap_.send(to, kTag, std::as_bytes(std::span(&m, 1)), fd.get());
+  LinkMessage m{LinkMessage::grant, ring.conn, ring.geometry, ring.block.id()};
+  return bootstrap_.send(to, kLinkTag, std::as_bytes(std::span(&m, 1)), fd.get());
 }
 
 void Transport::on_answer(int from, uint16_t conn, const Geometry &geometry, std::span<const std::byte> answer) {
@@ -508,15 +405,15 @@ void Transport::send_net(uint32_t type, const RingCold &ring, std::span<const st
   Bytes data(sizeof m + rest.size());
   std::memcpy(data.data(), &m, sizeof m);
   std::copy(rest.begin(), rest.end(), data.begin() + sizeof m);
-  if (Status s = bootstrap_.send(ring.peer, kTag, data); !s.ok()) report(s.error());
+  if (Status s = bootstrap_.send(ring.peer, kLinkTag, data); !s.ok()) report(s.error());
 }
 
 void Transport::send_net_grant(RingCold &ring, std::span<const std::byte> address) {
-  send_net(kGrant, ring, address);
+  send_net(LinkMessage::grant, ring, address);
 }
 
 void Transport::send_net_answer(RingCold &ring, std::span<const std::byte> answer) {
-  send_net(kAnswer, ring, answer);
+  send_net(LinkMessage::answer, ring, answer);
 }
 
 void Transport::on_grant(RingCold &ring, uint64_t id, const UniqueFd &fd, std::span<const std::byte> rest) {

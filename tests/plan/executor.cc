@@ -188,6 +188,20 @@ struct Executor::Impl {
       l.rank_in_line = random();
     }
     failure.clear();
+    land_early();
+  }
+  // What may land before its step is reached may be there from the beginning: whoever reads its place first reads that.
+  void land_early() {
+    for (Runner &l : runners) {
+      const PlanLane &lane = plans[l.rank]->lanes[l.lane];
+      for (size_t i = 0; memory[l.rank].has_out && i < lane.steps.size(); i++)
+        for (uint32_t iter = 0; (lane.life[i] & (in_place ? kRecvEarlyInPlace : kRecvEarly)) && iter < lane.steps[i].repeat;
+             iter++)
+          for (l.slice = 0; l.slice < slices; l.slice++)
+            for (uint32_t j = 0; j < lane.steps[i].dst.count; j++)
+              *word(l, TUTTI_BUF_OUT, chunk_of(lane.steps[i].dst, iter) + j) = {0xea, 0xea};
+      l.slice = 0;
+    }
   }
 
   // ---- links ------------------------------------------------------------------------------------------------------------

@@ -293,13 +293,15 @@ TUTTI_API tuttiResult_t tuttiWorkDestroy(tuttiWork_t work);
  * read in it, each allocation with a file descriptor of its own. Without one to be had it is ordinary memory. A forked child
  * shares it with its parent. */
 TUTTI_API tuttiResult_t tuttiMemAlloc(void **ptr, size_t bytes);
-/* After all operations on it have completed or failed, in all communicators. Peers give up their mappings. NULL is allowed. */
+/* After all operations on it have completed or failed, in all communicators. Peers give up their mappings, networks their
+ * registrations. NULL is allowed. */
 TUTTI_API tuttiResult_t tuttiMemFree(void *ptr);
 /* Says that buff[0, size) will be used in operations of comm. Memory of tuttiMemAlloc is offered to the ranks of the host,
- * which map it at once rather than at the first operation that reads it. Other memory gains nothing in this version: it is read
- * through the kernel or copied, and no network here needs it registered. Not collective; changes no result. */
+ * which map it at once rather than at the first operation that reads it. Networks whose devices need registrations register it
+ * now, whatever memory it is, and then send from it and receive into it without a copy; where that fails they copy, and warn.
+ * Not collective; changes no result. */
 TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *buff, size_t size, void **handle);
-/* Before the memory is freed; what is left ends with the communicator. */
+/* Before the memory is freed; what is left ends with the communicator. On return no network has it registered. */
 TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);
 
 /* ---- introspection ------------------------------------------------------------------------------------------------ */

@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 std::atomic<int64_t> latency_ms{0};
-std::atomic<uint64_t> moved{0}, violations{0}, endpoints{0}, registered{0}, inside{0}, waiting{0}, got{0};
+std::atomic<uint64_t> moved{0}, violations{0}, endpoints{0}, registered{0}, inside{0}, waiting{0}, got{0}, together{0};
 std::atomic<const uint8_t *> watched{nullptr};
 std::atomic<uint64_t> watched_bytes{0}, pinnable{~0ull};
 
@@ -101,7 +101,13 @@ tutti_status post(tutti_net_ep &ep, const tutti_net_buf *bufs, uint32_t n, uint6
   if (ep.calls.size() == kInFlight) return TUTTI_AGAIN;
   ep.calls.push_back({{bufs, bufs + n}, cookie});
   for (uint32_t i = 0; i < n; i++) inside += within(bufs[i].addr, bufs[i].bytes, watched, watched_bytes);
-  if (!ep.sending) waiting++;
+  if (ep.sending) return TUTTI_OK;
+  waiting++;
+  const auto touches = [](const Call &c) {
+    return std::any_of(c.bufs.begin(), c.bufs.end(),
+                       [](const tutti_net_buf &b) { return within(b.addr, b.bytes, watched, watched_bytes); });
+  };
+  together = std::max<uint64_t>(together, static_cast<uint64_t>(std::count_if(ep.calls.begin(), ep.calls.end(), touches)));
   return TUTTI_OK;
 }
 
@@ -383,10 +389,13 @@ void fake_net_lose(uint64_t messages) {
 void fake_net_watch(const void *at, uint64_t bytes) {
   watched = static_cast<const uint8_t *>(at);
   watched_bytes = bytes;
-  inside = 0;
+  inside = together = 0;
 }
 uint64_t fake_net_inside() {
   return inside;
+}
+uint64_t fake_net_together() {
+  return together;
 }
 uint64_t fake_net_registered() {
   return registered;

@@ -14,6 +14,7 @@ void fake_net_latency(std::chrono::milliseconds latency); // of every message fr
 void fake_net_lose(uint64_t messages);                    // counts them as lost
 void fake_net_watch(const void *at, uint64_t bytes);      // counts buffers that are posted inside, from 0
 uint64_t fake_net_inside();                               // so many
+uint64_t fake_net_together();                             // receives at a time of one endpoint there
 uint64_t fake_net_registered();                           // registrations that are held
 uint64_t fake_net_waiting();                              // receives that are posted and have got nothing yet
 void fake_net_pinnable(uint64_t bytes);                   // longer pieces cannot be registered

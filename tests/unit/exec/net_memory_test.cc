@@ -186,6 +186,28 @@ TEST_CASE("buffers for the next messages are posted before their operation is ca
   CHECK(fake_net_violations() == 0);
 }
 
+TEST_CASE(
+    "while a message lands at home the next one may, where nothing touches its place before, and else waits for its step") {
+  const auto together = [](const char *algo, tutti_coll coll, bool in_place) {
+    Case c{algo, coll, 3, 60'000, 16 << 10, 4, in_place, 1, TUTTI_REQ_MANY_SLICES};
+    if (in_place) c.flags |= TUTTI_REQ_IN_PLACE;
+    if (coll == TUTTI_COLL_BROADCAST) c.root = 0;
+    c.registered = true;
+    Threads world(3, config_with({{"TUTTI_TIMEOUT", "20s"}}), 1, fake_net(), true);
+    fake_net_watch(reinterpret_cast<void *>(uintptr_t(1)), ~0ull >> 1); // all memory
+    std::atomic<uint64_t> wrong{0};
+    fake_net_latency(std::chrono::milliseconds(1)); // so that receivers wait
+    world.run([&](int r) { wrong += run_case(c, r, world.engine(r), 1); });
+    fake_net_latency({});
+    CHECK(wrong == 0);
+    return fake_net_together();
+  };
+  CHECK(together("ring", TUTTI_COLL_BROADCAST, false) == 2);
+  CHECK(together("ring", TUTTI_COLL_ALL_GATHER, false) == 2);
+  CHECK(together("ring", TUTTI_COLL_ALL_GATHER, true) == 2);
+  CHECK(fake_net_violations() == 0);
+}
+
 TEST_CASE("a rank that ends in order is no error for a peer that has buffers waiting for it") {
   Two two;
   std::vector<float> from(100, 3), to(100);

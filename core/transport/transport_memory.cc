@@ -1,0 +1,102 @@
+// Users' memory, as the transport knows it: regions that peers map, registrations that a network keeps, and their end.
+#include "log/log.h"
+#include "transport/link_message.h"
+#include "transport/net_port.h"
+#include <cerrno>
+#include <thread>
+
+namespace tutti {
+namespace {
+
+constexpr auto kEndTime = std::chrono::seconds(5); // for posts that use memory which ends
+
+} // namespace
+
+void Transport::ask_region(int peer, uint64_t id) {
+  const LinkMessage m{LinkMessage::region_ask, 0, {}, id};
+  if (Status s = bootstrap_.send(peer, kLinkTag, std::as_bytes(std::span(&m, 1))); !s.ok()) report(s.error());
+}
+
+Status Transport::give_region(int peer, uint64_t id) {
+  LinkMessage m{LinkMessage::region_give, 0, {}, id};
+  const auto data = std::as_bytes(std::span(&m, 1));
+  {
+    std::lock_guard lock(mutex_);
+    given_.insert({id, peer});
+  }
+  const auto shared = regions::share(id);
+  if (shared.ok() && bootstrap_.send(peer, kLinkTag, data, shared->get()).ok()) {
+    if (regions::alive(id)) return {};
+    // Freed since: what was said of that may have come before what was just given.
+    {
+      std::lock_guard lock(mutex_);
+      given_.erase({id, peer});
+    }
+    m.type = LinkMessage::region_gone;
+    (void)bootstrap_.send(peer, kLinkTag, data); // who is gone needs no word
+    return {};
+  }
+  // Freed, or no descriptor to be had. A peer that can read this process's memory copies it; another one's operation fails.
+  const int err = shared.ok() ? 0 : shared.status().error().sys_errno;
+  m.conn = static_cast<uint32_t>(err ? err : EIO);
+  return bootstrap_.send(peer, kLinkTag, data);
+}
+
+Status Transport::offer_region(uint64_t id) {
+  for (int r = 0; r < bootstrap_.nranks(); r++) {
+    if (link_class(r) != LinkClass::shm) continue;
+    {
+      std::lock_guard lock(mutex_);
+      if (given_.count({id, r})) continue;
+    }
+    TUTTI_TRY(give_region(r, id));
+  }
+  return {};
+}
+
+void Transport::keep(uint64_t number, const void *at, uint64_t bytes) {
+  if (net_ && alone_) (void)alone_([&] { net_->allow(number, at, bytes); });
+}
+
+void Transport::forget(uint64_t number) {
+  end_registrations([&] { return net_->disallow(number); }, "a buffer is deregistered");
+}
+
+// Posts that still use the memory end first. None is left where its operations have completed, as the caller promised.
+void Transport::end_registrations(const std::function<bool()> &end, std::string_view what) {
+  if (!net_ || !alone_) return;
+  const Deadline patience = Deadline::in(kEndTime);
+  bool gone = false;
+  while (!gone) {
+    const bool alive = alone_([&] {
+      gone = end();
+      if (!gone) (void)net_->progress();
+    });
+    if (!alive) return; // and all registrations with the links
+    if (gone) return;
+    if (patience.expired())
+      return log::error(log::Subsys::net,
+                        "{} while the network still uses it, for {} s now: operations on it had not completed", what,
+                        std::chrono::duration_cast<std::chrono::seconds>(kEndTime).count());
+    std::this_thread::yield();
+  }
+}
+
+void Transport::region_freed(const Region &region) {
+  const uint64_t id = region.id;
+  end_registrations([&] { return net_->drop(region.at, region.bytes); }, "memory of tuttiMemAlloc is freed");
+  std::vector<int> peers;
+  {
+    std::lock_guard lock(mutex_);
+    auto it = given_.lower_bound({id, 0});
+    while (it != given_.end() && it->first == id) {
+      peers.push_back(it->second);
+      it = given_.erase(it);
+    }
+  }
+  const LinkMessage m{LinkMessage::region_gone, 0, {}, id};
+  for (const int peer : peers)
+    (void)bootstrap_.send(peer, kLinkTag, std::as_bytes(std::span(&m, 1))); // who is gone needs no word
+}
+
+} // namespace tutti
