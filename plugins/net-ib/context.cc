@@ -18,21 +18,16 @@ constexpr long wake_interval_ns = 200'000'000;                 // of a sleeper w
 constexpr uint32_t slot_bits = 20;
 
 Mr::Mr(Context &ctx, const tutti_region &region, bool relaxed_ordering)
-    : addr_(reinterpret_cast<uint64_t>(region.addr)), bytes_(region.bytes) {
+    : NetObject(ctx.host()), addr_(reinterpret_cast<uint64_t>(region.addr)), bytes_(region.bytes) {
   for (const Rail &r : ctx.rails()) ports_.push_back(r.hca_index);
   keys_.reserve(ctx.hcas().size());
   for (const auto &hca : ctx.hcas()) keys_.emplace_back(ctx.verbs(), *hca, region, relaxed_ordering, ctx.settings().use_dmabuf);
 }
 
-tutti_status Mr::key(void *out, uint32_t *bytes) const {
-  ReadKey key{};
-  key.addr = addr_;
-  key.bytes = bytes_;
-  key.ports = static_cast<uint32_t>(ports_.size());
+void Mr::key(plugin::NetKey &out) const {
+  ReadKey key{addr_, bytes_, static_cast<uint32_t>(ports_.size()), 0, {}};
   for (size_t i = 0; i < ports_.size(); ++i) key.rkey[i] = keys_[ports_[i]].rkey();
-  std::memcpy(out, &key, sizeof key);
-  *bytes = sizeof key;
-  return TUTTI_OK;
+  out.set(key);
 }
 
 Context::Context(const Host &host, const Settings &settings, Verbs &verbs, const Device &device,
@@ -148,7 +143,8 @@ bool Context::poll(Hca &hca) {
   ibv_wc list[poll_batch];
   for (size_t i = 0; i < hca.completions().size(); ++i) { // more may be made meanwhile
     Completions &c = *hca.completions()[i];
-    for (int n = poll_batch; n == poll_batch;) {
+    int n = poll_batch;
+    while (n == poll_batch) {
       n = verbs_.poll_cq(c.cq, poll_batch, list);
       if (n < 0) plugin::fail(TUTTI_ERR_SYSTEM, hca.name(), ": ibv_poll_cq failed: its completions cannot be known any more");
       for (int k = 0; k < n; ++k) {
@@ -158,7 +154,7 @@ bool Context::poll(Hca &hca) {
       }
       any |= n > 0;
     }
-    c.used -= std::exchange(c.leaving, 0);
+    if (n == 0) c.used -= std::exchange(c.leaving, 0);
   }
   return any;
 }

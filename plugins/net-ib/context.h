@@ -1,7 +1,7 @@
 // tutti/plugins/net-ib/context.h: a device of the plugin opened for one communicator: its ports, completions and endpoints.
 #pragma once
 #include "queue_pair.h"
-#include "tutti/plugin/cxx/net.hpp"
+#include "tutti/plugin/cxx/net_optional.hpp"
 #include <functional>
 
 namespace tutti::net_ib {
@@ -14,7 +14,7 @@ class Context;
 using Time = std::chrono::steady_clock::time_point;
 
 // A region, registered with every device of the context.
-class Mr {
+class Mr : public plugin::NetObject {
 public:
   Mr(Context &ctx, const tutti_region &region, bool relaxed_ordering);
   bool holds(const void *addr, uint64_t bytes) const {
@@ -23,7 +23,7 @@ public:
   }
   uint32_t lkey(const Rail &rail) const { return keys_[rail.hca_index].lkey(); }
   uint32_t rkey(const Rail &rail) const { return keys_[rail.hca_index].rkey(); }
-  tutti_status key(void *out, uint32_t *bytes) const; // net_rma.h: mr_key
+  void key(plugin::NetKey &out) const;
 
 private:
   uint64_t addr_, bytes_;

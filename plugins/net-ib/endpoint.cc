@@ -80,13 +80,9 @@ tutti_status Endpoint::recv(const tutti_net_buf *bufs, uint32_t n, uint64_t *rec
   return receives_.post(bufs, n, received, cookie);
 }
 
-tutti_status Endpoint::get(const tutti_net_buf *to, uint64_t remote, const void *key, uint32_t key_bytes, uint64_t cookie) {
-  if (key_bytes != sizeof(ReadKey))
-    plugin::fail(TUTTI_ERR_INVALID, "a key of ", key_bytes, " bytes, those of net-ib have ", sizeof(ReadKey));
+tutti_status Endpoint::get(const tutti_net_buf &to, uint64_t remote, const plugin::NetKey &key, uint64_t cookie) {
   if (failed_ != TUTTI_OK) throw plugin::Error(failed_, why_);
-  ReadKey copy;
-  std::memcpy(&copy, key, sizeof copy);
-  return reads_.post(*to, remote, copy, cookie);
+  return reads_.post(to, remote, key.get<ReadKey>(), cookie);
 }
 
 void Endpoint::pump() noexcept {

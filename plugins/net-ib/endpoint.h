@@ -50,7 +50,7 @@ public:
   std::string describe() const;
   tutti_status send(const tutti_net_buf *bufs, uint32_t n, uint64_t cookie);
   tutti_status recv(const tutti_net_buf *bufs, uint32_t n, uint64_t *received, uint64_t cookie);
-  tutti_status get(const tutti_net_buf *to, uint64_t remote, const void *key, uint32_t key_bytes, uint64_t cookie);
+  tutti_status get(const tutti_net_buf &to, uint64_t remote, const plugin::NetKey &key, uint64_t cookie);
 
   // From the context.
   void look_after(Time now) noexcept; // timers

@@ -193,8 +193,9 @@ public:
 
   // What happened.
   uint64_t rnr = 0, overflows = 0, late_letters = 0, packets = 0, wire_bytes = 0, duplicates = 0, letters = 0;
-  int steps_per_poll = 0; // taken in each ibv_poll_cq: for tests that do not step themselves
-  uint32_t loss = 0;      // of 1000 letters or acknowledgements, so many are lost
+  uint64_t steps_inside = 0; // up to so many happen within each call, and completions are seen late
+  int steps_per_poll = 0;    // taken in each ibv_poll_cq: for tests that do not step themselves
+  uint32_t loss = 0;         // of 1000 letters or acknowledgements, so many are lost
 
   std::mt19937_64 random;
   uint64_t below(uint64_t n) { return random() % n; }

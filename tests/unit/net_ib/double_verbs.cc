@@ -30,6 +30,7 @@ template <class T> T *refuse(int err) {
 
 int DoubleVerbs::fault(const char *call) {
   ++host_.calls[call];
+  if (fabric_.steps_inside) fabric_.run(static_cast<int>(fabric_.below(fabric_.steps_inside + 1)));
   for (auto f = host_.faults.begin(); f != host_.faults.end(); ++f) {
     if (f->call != call || --f->n > 0) continue;
     const int err = f->err;
@@ -75,6 +76,7 @@ int DoubleVerbs::query_device(ibv_context *context, ibv_device_attr *out) {
   out->max_qp = d.max_qp;
   out->max_qp_wr = 16384;
   out->max_cqe = d.max_cqe;
+  out->max_cq = out->max_mr = out->max_pd = 100000;
   out->max_qp_rd_atom = out->max_qp_init_rd_atom = d.reads;
   out->phys_port_cnt = static_cast<uint8_t>(d.ports.size());
   return 0;
@@ -235,6 +237,7 @@ int DoubleVerbs::poll_cq(ibv_cq *cq, int n, ibv_wc *out) {
   fabric_.run(fabric_.steps_per_poll);
   DoubleCq &c = *fabric_.cqs_.at(cq);
   int got = 0;
+  if (fabric_.steps_inside) n = static_cast<int>(fabric_.below(static_cast<uint64_t>(n) + 1));
   for (; got < n && !c.entries.empty(); ++got) {
     const DoubleCq::Entry &e = c.entries.front();
     out[got] = e.wc;

@@ -65,6 +65,7 @@ TEST_CASE("an end that is destroyed at any moment touches nothing afterwards, an
     CAPTURE(seed);
     World w(seeded(seed, 1 + seed % 2));
     w.connect();
+    w.fabric.steps_inside = seed % 3;
     Stream s(w, {1000000, 9000}, seed);
     for (uint64_t i = 0; i < seed % 97; ++i) {
       s.post();
@@ -80,6 +81,7 @@ TEST_CASE("a process that dies at any moment is found, also by an end that only 
     CAPTURE(seed);
     World w(seeded(seed, 1 + seed % 2));
     w.connect();
+    w.fabric.steps_inside = seed % 3;
     Stream s(w, {1000000, 9000}, seed);
     for (uint64_t i = 0; i < seed % 53; ++i) {
       s.post();

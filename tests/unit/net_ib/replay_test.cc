@@ -98,6 +98,7 @@ TEST_CASE("a rail that fails and comes back in any order loses, repeats and misp
     CAPTURE(seed);
     World w(two_rails(seed));
     w.connect();
+    w.fabric.steps_inside = seed % 4;
     Stream s(w, {200, 12000}, seed);
     const bool over = w.until([&] {
       s.post();
