@@ -24,7 +24,9 @@ constexpr auto first_pause = std::chrono::milliseconds(100);
 Ends Endpoint::ends(const Path &path) const {
   const PortCard &peer = peer_.port[peer_.path_port[path.index]];
   const bool known = peer_.ports != 0;
-  return {&path.rail->port, "", !known ? "" : peer.ethernet ? gid_text(peer.gid) : text("LID ", peer.lid)};
+  if (!known) return {&path.rail->port, "", "", 0};
+  return {&path.rail->port, "", peer.ethernet ? gid_text(peer.gid) : text("LID ", peer.lid),
+          mtu_bytes(static_cast<ibv_mtu>(peer.mtu))};
 }
 
 std::string Endpoint::path_text(const Path &path) const {
@@ -168,6 +170,8 @@ void Endpoint::make_queues(Path &path) {
 }
 
 void Endpoint::wire(Path &path, const PortCard &port, const uint32_t *qpns) {
+  if (const std::string odd = mismatch(path.rail->port, {port.ethernet != 0, port.gid}); !odd.empty())
+    return fail_path(path, text(path_text(path), ": ", odd));
   int err = 0;
   ibv_qp_state step = IBV_QPS_RTR;
   path.each_queue([&](QueuePair &qp) {
@@ -180,9 +184,6 @@ void Endpoint::wire(Path &path, const PortCard &port, const uint32_t *qpns) {
     return;
   }
   path.why = explain_modify_qp(err, step, ends(path));
-  if (const std::string odd = mismatch(path.rail->port, {port.ethernet != 0, port.gid, static_cast<ibv_mtu>(port.mtu)});
-      !odd.empty())
-    path.why += text("; ", odd);
   host().debug(path.why);
   if (path.epoch > 0 || !worth_retrying(err, step)) fail_path(path, std::string(path.why));
 }

@@ -115,9 +115,6 @@ void DeviceEvents::handle_port(ibv_event_type type, int number) {
     return set_port(static_cast<uint8_t>(number), true, "is active again");
   case IBV_EVENT_PORT_ERR:
     return set_port(static_cast<uint8_t>(number), false, "went down");
-  case IBV_EVENT_GID_CHANGE:
-    port.gid_changes_.fetch_add(1, std::memory_order_release);
-    break;
   default:
     break;
   }

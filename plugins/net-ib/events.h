@@ -15,15 +15,14 @@ public:
   bool active() const { return down_since_.load(std::memory_order_acquire) == 0; }
   // Steady clock's nanoseconds; 0 while active.
   int64_t down_since() const { return down_since_.load(std::memory_order_acquire); }
-  // Grows with everything below, and when the port goes down or comes back: what was read of the port before may be wrong.
+  // Grows when the port goes down or comes back, and with every change of its GIDs, LID and partition keys: what was read of it
+  // before may be wrong.
   uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
-  // Grows when entries of the GID table come or go: the index that is in use may be gone.
-  uint64_t gid_changes() const { return gid_changes_.load(std::memory_order_acquire); }
 
 private:
   friend class DeviceEvents;
   std::atomic<int64_t> down_since_{0};
-  std::atomic<uint64_t> changes_{0}, gid_changes_{0};
+  std::atomic<uint64_t> changes_{0};
 };
 
 // Of an opened device: one object per ibv_context, destroyed before that is closed.

@@ -58,6 +58,9 @@ std::string retry_hint(const Ends &ends, const Settings &s) {
         "counters out_of_sequence and packet_seq_err";
   else
     out += "; look at the cable and at the subnet manager's routes";
+  if (ends.own && ends.peer_mtu != 0 && ends.peer_mtu != mtu_bytes(ends.own->mtu))
+    out += text("; the ports differ in MTU, ", mtu_bytes(ends.own->mtu), " here and ", ends.peer_mtu,
+                " at the peer: what lies between may drop packets of the smaller size, too");
   return out + "; options timeout and retry_count say how long to try";
 }
 
@@ -256,12 +259,6 @@ std::string mismatch(const Port &own, const PeerPort &peer) {
   return text(own.name(), " has the GID ", own.gid_text, ", an IPv", mine ? 4 : 6, " address, and the peer ",
               gid_text(peer.gid), ", one of IPv", theirs ? 4 : 6,
               ": give both hosts addresses of one family, or set option family, gid_index or addr_range alike on both");
-}
-
-std::string mtu_note(const Port &own, ibv_mtu peer) {
-  if (own.mtu == peer) return "";
-  return text(own.name(), " has an MTU of ", mtu_bytes(own.mtu), ", the peer's port ", mtu_bytes(peer),
-              ": the smaller is used; where the interfaces of a network differ, a switch may drop what is larger than its own");
 }
 
 std::string explain_all_down(const std::vector<Ends> &paths, nanoseconds how_long) {

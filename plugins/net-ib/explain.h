@@ -8,8 +8,9 @@ namespace tutti::net_ib {
 // One end and the other, as far as they are known.
 struct Ends {
   const Port *own = nullptr;
-  std::string peer;     // "rank 3", may be ""
-  std::string peer_gid; // or "LID 7", may be ""
+  std::string peer;      // "rank 3", may be ""
+  std::string peer_gid;  // or "LID 7", may be ""
+  uint32_t peer_mtu = 0; // bytes, 0 = unknown
 };
 
 // "mlx5_0:1 (GID ::ffff:10.0.0.1) -> rank 3 (GID ::ffff:10.0.0.2)"
@@ -34,11 +35,8 @@ bool worth_retrying(int err, ibv_qp_state to);
 struct PeerPort {
   bool ethernet = false;
   ibv_gid gid{};
-  ibv_mtu mtu = IBV_MTU_1024;
 };
 std::string mismatch(const Port &own, const PeerPort &peer);
-// The ends have different MTUs: the smaller is used, and what that may mean. "" when they are the same.
-std::string mtu_note(const Port &own, ibv_mtu peer);
 
 // All ports of an endpoint are down for too long.
 std::string explain_all_down(const std::vector<Ends> &paths, nanoseconds how_long);

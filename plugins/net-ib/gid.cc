@@ -132,10 +132,6 @@ bool is_ipv4(const ibv_gid &gid) {
   return IN6_IS_ADDR_V4MAPPED(reinterpret_cast<const in6_addr *>(&gid));
 }
 
-bool same_gid(const ibv_gid &a, const ibv_gid &b) {
-  return std::memcmp(a.raw, b.raw, sizeof a.raw) == 0;
-}
-
 bool choose_gid(const Settings &settings, Verbs &verbs, ibv_context *context, Port &port, std::string &why) {
   why.clear();
   if (settings.gid_index >= 0) return choose_by_index(settings, verbs, context, port, why);

@@ -41,8 +41,7 @@ bool same_wire(const Port &a, const Port &b) {
 bool may_join(const Group &group, const Port &port) {
   if (group.size() >= max_rails) return false;
   const Port &first = group.front().port;
-  return !first.adapter.empty() && first.adapter == port.adapter && first.ethernet == port.ethernet &&
-         first.speed_mbps == port.speed_mbps &&
+  return first.adapter == port.adapter && first.ethernet == port.ethernet && first.speed_mbps == port.speed_mbps &&
          std::none_of(group.begin(), group.end(), [&](const Candidate &c) { return same_wire(c.port, port); });
 }
 

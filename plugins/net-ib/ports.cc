@@ -122,7 +122,7 @@ void describe_place(const Sysfs &sysfs, Verbs &verbs, Port &port) {
   port.pci = sysfs.pci(port.device, port.netdev);
   port.numa_node = sysfs.numa_node(port.pci);
   const std::string physical = sysfs.physical(port.pci);
-  port.adapter = physical.substr(0, physical.rfind('.')); // without the function
+  port.adapter = physical.empty() ? port.device : physical.substr(0, physical.rfind('.')); // without the function
   uint64_t node = physical != port.pci ? sysfs.node_guid_of(physical) : 0;
   if (node == 0) node = verbs.guid(port.device);
   if (node == 0) node = sysfs.node_guid(port.device);

@@ -23,7 +23,7 @@ struct Port {
   std::string gid_text;       // "::ffff:10.0.0.1"
   uint16_t pkey_index = 0;
   std::string pci;     // sysfs path, "" = unknown
-  std::string adapter; // the same for the functions of one adapter, "" = unknown
+  std::string adapter; // the same for all ports and functions of one adapter
   std::string netdev;  // of the GID, "" = unknown or InfiniBand
   int numa_node = -1;
   int rail = -1;
@@ -63,6 +63,5 @@ bool refresh_port(const Settings &settings, Verbs &verbs, ibv_context *context, 
 uint32_t mtu_bytes(ibv_mtu mtu);
 std::string gid_text(const ibv_gid &gid);
 bool is_ipv4(const ibv_gid &gid); // an IPv4 address, mapped into IPv6
-bool same_gid(const ibv_gid &a, const ibv_gid &b);
 
 } // namespace tutti::net_ib

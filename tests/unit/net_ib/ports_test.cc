@@ -180,6 +180,8 @@ TEST_CASE("two ports of one device are one, too") {
   m.infiniband("ibp0", 7, 2);
   m.place("ibp0", "0000:01:00.0", 0);
   CHECK(names(find(m)) == "ibp0:1+ibp0:2");
+  m.infiniband("ibp1", 17, 2); // also where there is no PCI address
+  CHECK(names(find(m)) == "ibp0:1+ibp0:2 ibp1:1+ibp1:2");
   CHECK(names(find(m, {{"hca", "ibp0:2"}})) == "ibp0:2");
 }
 
