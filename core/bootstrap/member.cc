@@ -339,7 +339,10 @@ void Member::fail(Error error, bool relayed) {
   Error out = error; // what others hear: whom it is about, and who says so where that is not the same
   error.rank = rank_;
   if (!relayed) {
-    if (out.code != Code::remote) out.message = fmt::format("{} failed: {}", name(rank_), out.message);
+    if (out.code != Code::remote)
+      out.message = fmt::format("{} failed: {}", name(rank_), out.message);
+    else if (!out.endpoint.empty())
+      out.message = fmt::format("{} reports: {}", name(rank_), out.message); // about its own connection
     if (out.peer < 0) out.peer = rank_;
     out.code = Code::remote;
   }
