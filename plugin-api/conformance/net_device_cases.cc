@@ -53,7 +53,7 @@ void sane_devices(const Plugin &plugin, const void *table) {
     const std::string pci = std::string(d.pci).substr(std::string(d.pci).rfind('/') + 1);
     require(pci.empty() || is_pci_address(pci), "device {}: pci is \"{}\", which does not end in an address like 0000:17:00.0",
             d.name, d.pci);
-    require(d.mem_kinds != 0, "device {} serves no memory kind", d.name);
+    require((d.mem_kinds & TUTTI_MEM_HOST) != 0, "device {} serves no host memory: mem_kinds is {:#x}", d.name, d.mem_kinds);
     require(d.max_message_bytes >= 65536, "device {}: max_message_bytes is {}", d.name, d.max_message_bytes);
     require(d.max_inflight >= 8, "device {}: max_inflight is {}, at least 8 is promised", d.name, d.max_inflight);
     require(d.max_batch >= 2, "device {}: max_batch is {}, at least 2 is promised", d.name, d.max_batch);

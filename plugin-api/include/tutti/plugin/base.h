@@ -7,7 +7,7 @@
  *                and writes only on success. The same goes for every other out-parameter.
  *   growth       structs and tables grow at their end only; 0 in an appended field means what was so before there was the
  *                field, and NULL that the function is not offered. What the first version of an id had is always there.
- *   reserved     0 from whoever fills the struct; whoever reads it looks past it.
+ *   reserved     0 from whoever fills the struct, which the core checks in tables; plugins look past it.
  *   flags        a bit that the reader does not know is ignored, but where it is stated that it is refused.
  *   pointers     never NULL, but where it is stated; arrays of 0 elements may be NULL.
  *   ownership    nobody frees the other side's memory. "Borrowed" means: valid until the call returns, unless stated.

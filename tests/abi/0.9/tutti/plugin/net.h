@@ -65,7 +65,7 @@ enum {
 /* A device. Out-struct of device_info(). */
 typedef struct tutti_net_dev {
   uint32_t struct_size;
-  tutti_mem_kind mem_kinds; /* set of memory kinds it can send from and receive into */
+  tutti_mem_kind mem_kinds; /* set of memory kinds it can send from and receive into, TUTTI_MEM_HOST among them */
   char name[64];            /* "eth0", "mlx5_0:1"; unique within the plugin; NUL-terminated, as pci is */
   char pci[64];             /* sysfs path, "/sys/bus/pci/devices/0000:17:00.0": what follows the last '/' is the address of the
                                PCI function; "" when unknown or virtual */
