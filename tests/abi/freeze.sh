@@ -9,5 +9,7 @@ cp $root/plugin-api/include/tutti/plugin/*.h "$version/tutti/plugin/"
 for part in plugin host tables plan_writer net net_optional; do cp "$root/plugin-api/cxx/tutti/plugin/cxx/$part.hpp" "$version/tutti/plugin/cxx/"; done
 cp $root/plugin-api/template/net/unix.cc "$version/net.cc"
 cp $root/plugin-api/template/algo/linear.cc "$version/algo.cc"
-python3 make_layout.py $root/plugin-api/include "$(echo "$version" | tr . _)" >"layout_$(echo "$version" | tr . _).c"
+layout=layout_$(echo "$version" | tr . _).c
+python3 make_layout.py $root/plugin-api/include "$(echo "$version" | tr . _)" >"$layout"
+clang-format-14 -i "$layout"
 (cd "$version" && find . -type f ! -name SHA256SUMS | LC_ALL=C sort | xargs sha256sum >SHA256SUMS)
