@@ -35,12 +35,12 @@
  * sleeps on event_fd().
  *
  * The end. ep_destroy() tells the peer in band, if need be in progress() calls that follow and in ctx_destroy(), which may wait
- * up to 1 s for that. Posts of the peer that this leaves without a counterpart, and later ones, fail
- * with TUTTI_ERR_REMOTE: a recv completes so, a send call returns or completes so, within 5 s during which the peer calls
- * progress(). The plugin reports a peer process that died in the same way and time, as its kernel or device closes its
- * endpoints. A host or a link that went silent is found as fast as the device can: the core's control plane looks for that by
- * itself (socket.dead_after). Other endpoints of the context are not disturbed: where two of opposite directions share a
- * connection that cannot end for one alone, the peer of a receiver may learn its end only when the other endpoint ends too. */
+ * up to 1 s for that. Posts of the peer that this leaves without a counterpart, and later ones, fail with TUTTI_ERR_REMOTE: a
+ * recv completes so, a send call returns or completes so, within 5 s during which the peer calls progress(). The plugin reports
+ * a peer process that died in the same way and time, as its kernel or device closes its endpoints. A host or a link that went
+ * silent is found as fast as the device can: the core's control plane looks for that by itself (socket.dead_after). Other
+ * endpoints of the context are not disturbed: where two of opposite directions share a connection that cannot end for one alone,
+ * the peer of a receiver may learn its end only when the other endpoint ends too. */
 #ifndef TUTTI_PLUGIN_NET_H
 #define TUTTI_PLUGIN_NET_H
 #include "base.h"
@@ -132,8 +132,8 @@ typedef struct tutti_net_v1 {
    * not know it. A listener accepts one endpoint; from then on accept() returns TUTTI_AGAIN or an error. [control] */
   tutti_status (*listen)(tutti_net_ctx *ctx, void *addr, uint32_t *addr_bytes, tutti_net_listener **out) TUTTI_NOEXCEPT;
   /* addr is borrowed: what listen() of the peer's device wrote; whatever cannot be that is INVALID, or never gets ready.
-   * *answer_bytes in: room at answer, at least TUTTI_NET_ADDR_BYTES; out: bytes of answer written, 0 = none,
-   * but at least 1 for a peer whose device has ANSWERS. [control] */
+   * *answer_bytes in: room at answer, at least TUTTI_NET_ADDR_BYTES; out: bytes of answer written, 0 = none, but at least 1 for
+   * a peer whose device has ANSWERS. [control] */
   tutti_status (*connect)(tutti_net_ctx *ctx, const void *addr, uint32_t addr_bytes, void *answer, uint32_t *answer_bytes,
                           tutti_net_ep **out) TUTTI_NOEXCEPT;
   /* answer is borrowed: that of the peer's connect() where the device has ANSWERS, the same in every call, else NULL and 0.
