@@ -39,8 +39,8 @@
  * recv completes so, a send call returns or completes so, within 5 s during which the peer calls progress(). The plugin reports
  * a peer process that died in the same way and time, as its kernel or device closes its endpoints. A host or a link that went
  * silent is found as fast as the device can: the core's control plane looks for that by itself (socket.dead_after). Other
- * endpoints of the context are not disturbed: where two of opposite directions share a connection that cannot end for one alone,
- * the peer of a receiver may learn its end only when the other endpoint ends too. */
+ * endpoints of the context are not disturbed: where two of opposite directions share a connection that cannot end for one
+ * alone, the peer of a receiver may learn its end only when the other endpoint ends too. */
 #ifndef TUTTI_PLUGIN_NET_H
 #define TUTTI_PLUGIN_NET_H
 #include "base.h"
