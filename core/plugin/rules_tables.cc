@@ -7,11 +7,11 @@
 namespace tutti {
 namespace {
 
-// Sizes of the 0.1 structs: what every later version starts with. tests/abi/layout_0_1.c freezes the same numbers.
-constexpr uint32_t kDesc01 = 88, kNet01 = 168, kAlgo01 = 40, kProto01 = 40, kTuner01 = 24, kRma01 = 24, kCounters01 = 16;
-static_assert(sizeof(tutti_plugin_desc) >= kDesc01 && sizeof(tutti_net_v1) >= kNet01 && sizeof(tutti_algo_v1) >= kAlgo01 &&
-              sizeof(tutti_proto_v1) >= kProto01 && sizeof(tutti_tuner_v1) >= kTuner01 && sizeof(tutti_net_rma_v1) >= kRma01 &&
-              sizeof(tutti_net_counters_v1) >= kCounters01);
+// Sizes of the 0.9 structs: what every later version starts with. tests/abi/layout_0_9.c freezes the same numbers.
+constexpr uint32_t kDesc09 = 88, kNet09 = 168, kAlgo09 = 40, kProto09 = 40, kTuner09 = 24, kRma09 = 24, kCounters09 = 16;
+static_assert(sizeof(tutti_plugin_desc) >= kDesc09 && sizeof(tutti_net_v1) >= kNet09 && sizeof(tutti_algo_v1) >= kAlgo09 &&
+              sizeof(tutti_proto_v1) >= kProto09 && sizeof(tutti_tuner_v1) >= kTuner09 && sizeof(tutti_net_rma_v1) >= kRma09 &&
+              sizeof(tutti_net_counters_v1) >= kCounters09);
 
 bool valid_name(const char *name, std::string_view extra) {
   if (!name || !*name) return false;
@@ -53,13 +53,16 @@ private:
 };
 
 void check_version(const tutti_plugin_desc &d, Findings *f) {
-  if (d.abi_major == TUTTI_ABI_MAJOR && d.abi_minor <= TUTTI_ABI_MINOR) return;
-  const std::string speaks = TUTTI_ABI_MINOR == 0
-                                 ? fmt::format("{}.0", TUTTI_ABI_MAJOR)
-                                 : fmt::format("{}.0 to {}.{}", TUTTI_ABI_MAJOR, TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR);
-  f->fatal(d.abi_major == TUTTI_ABI_MAJOR ? "P-ENTRY-04" : "P-ENTRY-03",
-           fmt::format("is built for plugin ABI {}.{}, this core speaks {}", d.abi_major, d.abi_minor, speaks),
-           fmt::format("rebuild it against these headers or use a tutti >= {}.{} core", d.abi_major, d.abi_minor));
+  // Before 1.0 a version may change what the one before it had, as 0.9 did with connect() and accept() of 0.1.
+  constexpr uint32_t kOldestMinor = TUTTI_ABI_MAJOR == 0 ? TUTTI_ABI_MINOR : 0;
+  if (d.abi_major == TUTTI_ABI_MAJOR && d.abi_minor >= kOldestMinor && d.abi_minor <= TUTTI_ABI_MINOR) return;
+  const std::string newest = fmt::format("{}.{}", TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR);
+  const std::string speaks =
+      kOldestMinor == TUTTI_ABI_MINOR ? newest : fmt::format("{}.{} to {}", TUTTI_ABI_MAJOR, kOldestMinor, newest);
+  f->fatal(
+      d.abi_major == TUTTI_ABI_MAJOR ? "P-ENTRY-04" : "P-ENTRY-03",
+      fmt::format("is built for plugin ABI {}.{}, this core speaks {}", d.abi_major, d.abi_minor, speaks),
+      fmt::format("rebuild it against these headers, or use it with a core of plugin ABI {}.{}", d.abi_major, d.abi_minor));
 }
 
 void check_ids(const tutti_plugin_desc &d, Findings *f) {
@@ -105,7 +108,7 @@ void check_options(const tutti_plugin_desc &d, Findings *f) {
   }
 }
 
-// Every table begins with struct_size; all but the tables of drafts are at least as long as in 0.1.
+// Every table begins with struct_size; all but the tables of drafts are at least as long as in 0.9.
 bool check_size(uint32_t size, uint32_t least, const char *what, Findings *f) {
   if (size >= least) return true;
   f->fatal("P-TABLE-02", fmt::format("{}.struct_size is {}, at least {} is needed", what, size, least),
@@ -126,7 +129,7 @@ void check_table_name(const char *name, const char *what, Findings *f) {
 
 void check_net(const tutti_net_v1 &t, Findings *f) {
   const char *w = "tutti_net_v1";
-  if (!check_size(t.struct_size, kNet01, w, f)) return;
+  if (!check_size(t.struct_size, kNet09, w, f)) return;
   check_reserved(t.reserved0, w, f);
   check_table_name(t.name, w, f);
   TUTTI_NEED(t, w, device_count);
@@ -151,7 +154,7 @@ void check_net(const tutti_net_v1 &t, Findings *f) {
 
 void check_rma(const tutti_net_rma_v1 &t, Findings *f) {
   const char *w = "tutti_net_rma_v1";
-  if (!check_size(t.struct_size, kRma01, w, f)) return;
+  if (!check_size(t.struct_size, kRma09, w, f)) return;
   check_reserved(t.reserved0, w, f);
   TUTTI_NEED(t, w, mr_key);
   TUTTI_NEED(t, w, get);
@@ -159,14 +162,14 @@ void check_rma(const tutti_net_rma_v1 &t, Findings *f) {
 
 void check_counters(const tutti_net_counters_v1 &t, Findings *f) {
   const char *w = "tutti_net_counters_v1";
-  if (!check_size(t.struct_size, kCounters01, w, f)) return;
+  if (!check_size(t.struct_size, kCounters09, w, f)) return;
   check_reserved(t.reserved0, w, f);
   TUTTI_NEED(t, w, read);
 }
 
 void check_algo(const tutti_algo_v1 &t, Findings *f) {
   const char *w = "tutti_algo_v1";
-  if (!check_size(t.struct_size, kAlgo01, w, f)) return;
+  if (!check_size(t.struct_size, kAlgo09, w, f)) return;
   check_reserved(t.reserved0, w, f);
   check_table_name(t.name, w, f);
   TUTTI_NEED(t, w, supports);
@@ -179,7 +182,7 @@ bool power_of_two(uint32_t n) {
 
 void check_proto(const tutti_proto_v1 &t, void *plugin, Findings *f) {
   const char *w = "tutti_proto_v1";
-  if (!check_size(t.struct_size, kProto01, w, f)) return;
+  if (!check_size(t.struct_size, kProto09, w, f)) return;
   check_table_name(t.name, w, f);
   TUTTI_NEED(t, w, kernel);
   if (t.signal > TUTTI_SIGNAL_DESCRIPTOR)
@@ -212,7 +215,7 @@ void check_proto(const tutti_proto_v1 &t, void *plugin, Findings *f) {
 
 void check_tuner(const tutti_tuner_v1 &t, Findings *f) {
   const char *w = "tutti_tuner_v1";
-  if (!check_size(t.struct_size, kTuner01, w, f)) return;
+  if (!check_size(t.struct_size, kTuner09, w, f)) return;
   check_reserved(t.reserved0, w, f);
   check_table_name(t.name, w, f);
   TUTTI_NEED(t, w, rate);
@@ -225,8 +228,8 @@ StaticFindings check_desc(const tutti_plugin_desc *desc) {
   const tutti_plugin_desc &d = *desc;
   check_version(d, &f); // first: of another major version nothing else can be trusted
   if (d.abi_major != TUTTI_ABI_MAJOR) return f.take();
-  if (d.struct_size < kDesc01) {
-    f.fatal("P-ENTRY-05", fmt::format("tutti_plugin_desc.struct_size is {}, at least {} is needed", d.struct_size, kDesc01),
+  if (d.struct_size < kDesc09) {
+    f.fatal("P-ENTRY-05", fmt::format("tutti_plugin_desc.struct_size is {}, at least {} is needed", d.struct_size, kDesc09),
             "set it to sizeof(tutti_plugin_desc)");
     return f.take();
   }

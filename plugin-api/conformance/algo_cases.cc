@@ -1,6 +1,7 @@
 #include "base/types.h"
 #include "plan/check.h"
 #include "suite.h"
+#include <cstring>
 
 namespace tutti::conformance {
 namespace {
@@ -142,6 +143,78 @@ void estimates(const Plugin &plugin, const void *table) {
   }
 }
 
+// A builder that only writes down what it is told.
+struct Recorder {
+  std::string all;
+  void add(const void *bytes, size_t n) {
+    if (n) all.append(static_cast<const char *>(bytes), n);
+  }
+  static Recorder &of(void *impl) { return *static_cast<Recorder *>(impl); }
+  static tutti_status begin(void *impl, const tutti_plan_shape *shape) noexcept {
+    tutti_plan_shape s = *shape;
+    s.scratch_size = nullptr; // an address
+    of(impl).add(&s, sizeof s);
+    if (shape->scratch_size) of(impl).add(shape->scratch_size, shape->scratch_chunks * sizeof(tutti_chunk_id));
+    return TUTTI_OK;
+  }
+  static tutti_status lane(void *impl, uint32_t group, const tutti_link *recv, uint32_t nrecv, const tutti_link *send,
+                           uint32_t nsend) noexcept {
+    of(impl).add(&group, sizeof group);
+    of(impl).add(recv, nrecv * sizeof(tutti_link));
+    of(impl).add(send, nsend * sizeof(tutti_link));
+    return TUTTI_OK;
+  }
+  static tutti_status step(void *impl, const tutti_step *step, const tutti_dep *deps) noexcept {
+    of(impl).add(step, sizeof *step);
+    of(impl).add(deps, step->dep_count * sizeof(tutti_dep));
+    return TUTTI_OK;
+  }
+};
+
+// What a later version appends, and bits that it defines, change nothing for a plugin of this one.
+void newer_requests(const Plugin &plugin, const void *table) {
+  const auto &algo = *static_cast<const tutti_algo_v1 *>(table);
+  struct NewerChannel {
+    tutti_channel known;
+    unsigned char more[24];
+  };
+  struct NewerRequest {
+    tutti_algo_request known;
+    unsigned char more[64];
+  };
+  constexpr int32_t n = 6;
+  const std::vector<int32_t> nodes = {0, 0, 0, 1, 1, 1};
+  const std::vector<int32_t> orders[2] = {{0, 1, 2, 3, 4, 5}, {5, 4, 3, 2, 1, 0}};
+  tutti_channel channels[2];
+  NewerChannel newer_channels[2];
+  std::memset(newer_channels, 0xff, sizeof newer_channels);
+  for (size_t i = 0; i < 2; i++) newer_channels[i].known = channels[i] = {orders[i].data(), nullptr, 0, -1, -1, -1};
+  for (tutti_coll coll = 0; coll < TUTTI_COLL_SEND_RECV; coll++)
+    for (int32_t rank = 0; rank < n; rank++) {
+      tutti_algo_request request{sizeof(request),       coll,         rank,    n, coll_has_root(coll) ? 1 : -1, 2, 0, 0, 2,
+                                 sizeof(tutti_channel), nodes.data(), channels};
+      NewerRequest newer;
+      std::memset(&newer, 0xff, sizeof newer);
+      newer.known = request;
+      newer.known.struct_size = sizeof newer;
+      newer.known.flags |= 1u << 30;
+      newer.known.channel_stride = sizeof(NewerChannel);
+      newer.known.channel = &newer_channels[0].known;
+      const bool served = algo.supports(plugin.state, &request) == TUTTI_OK;
+      require(served == (algo.supports(plugin.state, &newer.known) == TUTTI_OK),
+              "{} for rank {} is supported differently when it is asked for by a newer core", coll_name(coll), rank);
+      if (!served) continue;
+      Recorder plan, newer_plan;
+      tutti_plan_builder builder{sizeof(builder), 0, &plan, Recorder::begin, Recorder::lane, Recorder::step};
+      require(algo.plan(plugin.state, &request, &builder) == TUTTI_OK, "{} for rank {} is supported and cannot be planned",
+              coll_name(coll), rank);
+      builder.impl = &newer_plan;
+      require(algo.plan(plugin.state, &newer.known, &builder) == TUTTI_OK, "{} for rank {} cannot be planned for a newer core",
+              coll_name(coll), rank);
+      require(plan.all == newer_plan.all, "{} for rank {} is planned differently for a newer core", coll_name(coll), rank);
+    }
+}
+
 constexpr std::chrono::seconds kLong{60};
 
 } // namespace
@@ -157,6 +230,7 @@ std::span<const Case> algo_cases() {
       {"A-02", "what is not for plugins is refused with a reason", refuses_with_reason},
       {"A-03", "plan() is a pure function of its request", pure},
       {"A-04", "estimate() gives positive numbers", estimates},
+      {"A-05", "requests of newer versions are read: longer structs, a wider stride, unknown flags", newer_requests},
       TUTTI_COLL_CASES("10", TUTTI_COLL_ALL_REDUCE, "all_reduce"),
       TUTTI_COLL_CASES("11", TUTTI_COLL_REDUCE, "reduce"),
       TUTTI_COLL_CASES("12", TUTTI_COLL_BROADCAST, "broadcast"),

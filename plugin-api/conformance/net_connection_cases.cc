@@ -141,7 +141,11 @@ void half_open(const Plugin &plugin, const void *table) {
   NetBench bench(plugin, table);
   for (int i = 0; i < 10; i++) {
     Listening l(bench);
-    bench.destroy(l.connect()); // never accepted, never ready
+    tutti_net_ep *ep = l.connect(); // never accepted, never ready
+    char text[64] = "";
+    const tutti_status s = bench.net().ep_describe(ep, text, sizeof(text));
+    require(s == TUTTI_OK && text[0], "ep_describe of a connecting endpoint returned {} and \"{}\"", status_name(s), text);
+    bench.destroy(ep);
     bench.idle(std::chrono::milliseconds(2));
   }
   const Pair p = bench.pair();

@@ -347,7 +347,8 @@ std::vector<Case> net_data_cases() {
 std::span<const Case> net_cases() {
   static const std::vector<Case> all = [] {
     std::vector<Case> list;
-    for (auto part : {net_device_cases, net_connection_cases, net_data_cases, net_failure_cases, net_rma_cases})
+    for (auto part :
+         {net_device_cases, net_connection_cases, net_data_cases, net_meanwhile_cases, net_failure_cases, net_rma_cases})
       for (const Case &c : part()) list.push_back(c);
     return list;
   }();

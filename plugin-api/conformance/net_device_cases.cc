@@ -1,11 +1,14 @@
 #include "net_bench.h"
 #include "net_cases.h"
 #include "tutti/plugin/net_counters.h"
+#include <cstdio>
 #include <cstring>
 #include <fcntl.h>
 #include <map>
 #include <poll.h>
 #include <set>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 namespace tutti::conformance {
 namespace {
@@ -27,6 +30,14 @@ void same_count(const Plugin &plugin, const void *table) {
   require(first == second, "device_count said {}, then {}", first, second);
 }
 
+// "0000:17:00.0"; the domain may be longer.
+bool is_pci_address(const std::string &text) {
+  unsigned domain = 0, bus = 0, device = 0, function = 0;
+  int end = 0;
+  return std::sscanf(text.c_str(), "%x:%2x:%2x.%1x%n", &domain, &bus, &device, &function, &end) == 4 &&
+         static_cast<size_t>(end) == text.size();
+}
+
 void sane_devices(const Plugin &plugin, const void *table) {
   std::set<std::string> names;
   const uint32_t count = count_of(plugin, net_of(table));
@@ -39,7 +50,10 @@ void sane_devices(const Plugin &plugin, const void *table) {
     require(std::memchr(d.name, 0, sizeof(d.name)) && d.name[0], "device {} has no NUL-terminated name", i);
     require(names.insert(d.name).second, "two devices are named \"{}\"", d.name);
     require(std::memchr(d.pci, 0, sizeof(d.pci)) != nullptr, "device {}: pci is not NUL-terminated", d.name);
-    require(d.mem_kinds != 0, "device {} serves no memory kind", d.name);
+    const std::string pci = std::string(d.pci).substr(std::string(d.pci).rfind('/') + 1);
+    require(pci.empty() || is_pci_address(pci), "device {}: pci is \"{}\", which does not end in an address like 0000:17:00.0",
+            d.name, d.pci);
+    require((d.mem_kinds & TUTTI_MEM_HOST) != 0, "device {} serves no host memory: mem_kinds is {:#x}", d.name, d.mem_kinds);
     require(d.max_message_bytes >= 65536, "device {}: max_message_bytes is {}", d.name, d.max_message_bytes);
     require(d.max_inflight >= 8, "device {}: max_inflight is {}, at least 8 is promised", d.name, d.max_inflight);
     require(d.max_batch >= 2, "device {}: max_batch is {}, at least 2 is promised", d.name, d.max_batch);
@@ -108,6 +122,20 @@ void short_config(const Plugin &plugin, const void *table) {
   }
 }
 
+void traffic_classes(const Plugin &plugin, const void *table) {
+  if (count_of(plugin, net_of(table)) == 0) skip("there is no usable device on this machine");
+  for (const int32_t traffic_class : {-1, 0, 104, 255}) {
+    tutti_net_ctx_config config{};
+    config.struct_size = sizeof(config);
+    config.traffic_class = traffic_class;
+    config.nranks = 2;
+    tutti_net_ctx *ctx = nullptr;
+    const tutti_status s = net_of(table).ctx_create(plugin.state, 0, &config, &ctx);
+    require(s == TUTTI_OK && ctx, "ctx_create with traffic class {} returned {}", traffic_class, status_name(s));
+    net_of(table).ctx_destroy(ctx);
+  }
+}
+
 void registrations(const Plugin &plugin, const void *table) {
   NetBench bench(plugin, table);
   std::vector<unsigned char> memory(1 << 16);
@@ -135,6 +163,7 @@ void quiet_progress(const Plugin &plugin, const void *table) {
   NetBench bench(plugin, table);
   bench.idle(std::chrono::milliseconds(50));
   bench.a().poll(0);
+  require(bench.net().progress(bench.a().ctx(), nullptr, 0) == 0, "progress without room and array did not return 0");
   require(bench.a().reported() + bench.b().reported() == 0, "progress reported completions though nothing was posted");
 }
 
@@ -150,6 +179,13 @@ void event_descriptor(const Plugin &plugin, const void *table) {
   int32_t fd = -1;
   require(bench.net().event_fd(bench.b().ctx(), &fd) == TUTTI_OK, "event_fd failed");
   require(::fcntl(fd, F_GETFD) >= 0, "event_fd gave {}, which is no open descriptor", fd);
+  int32_t again = -1;
+  require(bench.net().event_fd(bench.b().ctx(), &again) == TUTTI_OK && again == fd, "event_fd gave {}, then {}", fd, again);
+  const int all = ::epoll_create1(EPOLL_CLOEXEC); // as the core watches several devices
+  epoll_event event{};
+  event.events = EPOLLIN;
+  require(::epoll_ctl(all, EPOLL_CTL_ADD, fd, &event) == 0, "event_fd gave {}, which epoll cannot watch", fd);
+  ::close(all);
   unsigned char in[8] = {}, out[8] = {1};
   bench.recv(p.rx, {bench.b().buf(in, 8)}, 1);
   bench.until([&] { return bench.net().arm(bench.b().ctx()) == TUTTI_OK; }, "arm() to succeed on a quiet context");
@@ -218,6 +254,7 @@ std::vector<Case> net_device_cases() {
       {"N-04", "an index out of range is an error and writes nothing", wrong_index},
       {"N-05", "contexts come and go without leaving descriptors or threads", many_contexts},
       {"N-06", "ctx_create takes configurations of older and newer versions", short_config},
+      {"N-68", "a context may have any traffic class", traffic_classes},
       {"N-07", "host memory can be registered and released any number of times", registrations},
       {"N-08", "progress of a quiet context reports nothing", quiet_progress},
       {"N-54", "counters have unique names, keep to the room and never fall", counters},

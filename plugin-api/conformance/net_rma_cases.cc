@@ -141,6 +141,40 @@ void out_of_bounds(const Plugin &plugin, const void *table) {
   }
 }
 
+void empty_get(const Plugin &plugin, const void *table) {
+  RmaBench bench(plugin, table);
+  const Pair p = bench.pair();
+  const Readable from(bench, bench.rma, bench.a(), 4096, 1);
+  unsigned char in[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  const std::vector<unsigned char> before(in, in + sizeof(in));
+  tutti_net_buf to = bench.b().buf(in, sizeof(in));
+  to.bytes = 0;
+  for (const size_t offset : {size_t(0), size_t(4096)}) { // the end of a region is inside for nothing
+    bench.get(p.rx, to, from.at(offset), from, 1 + offset);
+    bench.expect(bench.b(), 1 + offset, TUTTI_OK, 0);
+  }
+  require(std::equal(before.begin(), before.end(), in), "a get of 0 bytes wrote something");
+}
+
+void bounded_gets(const Plugin &plugin, const void *table) {
+  RmaBench bench(plugin, table);
+  const Pair p = bench.pair();
+  const Readable from(bench, bench.rma, bench.a(), 4096, 1);
+  const uint64_t promised = bench.dev().max_inflight, most = promised + 4096;
+  if (promised > 1 << 16) skip("max_inflight is too deep to be filled");
+  std::vector<uint64_t> in(most + 1);
+  const tutti_net_buf all = bench.b().buf(in.data(), in.size() * 8);
+  uint64_t taken = 0;
+  for (tutti_status s = TUTTI_OK; s == TUTTI_OK && taken <= most; taken += s == TUTTI_OK) {
+    s = bench.try_get(p.rx, {&in[taken], 8, all.mr, 0}, from.at(0), from, taken);
+    require(s == TUTTI_OK || s == TUTTI_AGAIN, "get {} returned {}", taken, status_name(s));
+    if (s == TUTTI_AGAIN) break;
+  }
+  require(taken >= promised, "only {} gets were taken before AGAIN, max_inflight promises {}", taken, promised);
+  require(taken <= most, "{} gets were taken without a call of progress: at most max_inflight and 4096 more may be", taken);
+  for (uint64_t i = 0; i < taken; i++) bench.expect(bench.b(), i, TUTTI_OK, 8);
+}
+
 void many_gets(const Plugin &plugin, const void *table) {
   RmaBench bench(plugin, table);
   const Pair p = bench.pair();
@@ -187,6 +221,8 @@ std::vector<Case> net_rma_cases() {
       {"N-57", "rma: a get with the key of a released registration is INVALID or REMOTE, and others go on", void_key},
       {"N-58", "rma: a get outside of its region is INVALID or REMOTE", out_of_bounds},
       {"N-59", "rma: any number of gets is taken or put off, and reported once", many_gets},
+      {"N-69", "rma: a get of 0 bytes completes and reads nothing", empty_get},
+      {"N-70", "rma: max_inflight gets are taken, and a full queue says AGAIN", bounded_gets},
       {"N-60", "rma: destroying an endpoint ends its gets", cancelled_gets},
   };
 }

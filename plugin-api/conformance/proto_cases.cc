@@ -1,6 +1,8 @@
 #include "base/types.h"
 #include "suite.h"
+#include <atomic>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 namespace tutti::conformance {
@@ -454,6 +456,40 @@ void stable_kernels(const Plugin &plugin, const void *table) {
     });
 }
 
+// Each thread has data of its own; what they share is in the plugin.
+void many_threads(const Plugin &plugin, const void *table) {
+  constexpr size_t kWords = 4096, kBytes = kWords * 4;
+  const auto &p = proto_of(table);
+  const auto encode = p.kernel(plugin.state, TUTTI_FORM_ENCODE, TUTTI_DT_UINT32, TUTTI_RED_SUM, 0);
+  const auto decode = p.kernel(plugin.state, TUTTI_FORM_DECODE, TUTTI_DT_UINT32, TUTTI_RED_SUM, 0);
+  const auto there_and_back = [&](const void *src, void *slot, void *dst, uint64_t word) {
+    if (!in_data(table)) {
+      reinterpret_cast<tutti_copy_fn>(encode)(slot, src, kBytes);
+      reinterpret_cast<tutti_copy_fn>(decode)(dst, slot, kBytes);
+      return true;
+    }
+    uint64_t done = 0;
+    reinterpret_cast<tutti_line_encode_fn>(encode)(slot, src, kBytes, word);
+    return reinterpret_cast<tutti_line_decode_fn>(decode)(slot, dst, kBytes, word, &done) == 1;
+  };
+  std::atomic<bool> right{true};
+  const auto work = [&](uint32_t seed) {
+    std::vector<uint32_t> src(kWords), dst(kWords);
+    struct alignas(128) Line {
+      unsigned char bytes[128] = {};
+    };
+    std::vector<Line> slot(kBytes / 8); // a line carries 8 bytes at least
+    for (uint32_t round = 1; round <= 200; round++) {
+      std::fill(src.begin(), src.end(), seed + round);
+      if (!there_and_back(src.data(), slot.data(), dst.data(), round) || dst != src) right.store(false);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < 4; t++) threads.emplace_back(work, 1000 * t);
+  for (std::thread &t : threads) t.join();
+  require(right.load(), "kernels that four threads ran at once gave wrong results");
+}
+
 } // namespace
 
 std::span<const Case> proto_cases() {
@@ -466,6 +502,7 @@ std::span<const Case> proto_cases() {
       {"C-06", "lines survive stores that arrive in any order", round_trip},
       {"C-07", "reductions from lines equal a scalar reference, stores in any order", line_reductions},
       {"C-08", "a message may be encoded from any line on", parts},
+      {"C-09", "many threads may run the kernels at once", many_threads},
   };
   return all;
 }

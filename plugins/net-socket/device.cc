@@ -31,6 +31,22 @@ int read_numa_node(const std::string &name) {
   return node;
 }
 
+// "/sys/bus/pci/devices/0000:17:00.0", or "": a virtual card's folder lies below that of its function, and the whole path
+// through the bridges may be longer than there is room.
+std::string pci_path(const std::string &name) {
+  char path[PATH_MAX];
+  if (!realpath(("/sys/class/net/" + name + "/device").c_str(), path)) return "";
+  for (std::string at = path; !at.empty(); at.resize(at.rfind('/'))) {
+    const std::string last = at.substr(at.rfind('/') + 1);
+    unsigned domain = 0, bus = 0, device = 0, function = 0;
+    int end = 0;
+    if (std::sscanf(last.c_str(), "%x:%2x:%2x.%1x%n", &domain, &bus, &device, &function, &end) == 4 &&
+        static_cast<size_t>(end) == last.size())
+      return "/sys/bus/pci/devices/" + last;
+  }
+  return "";
+}
+
 } // namespace
 
 std::vector<Device> find_devices(const Settings &settings, std::string &why) {
@@ -59,9 +75,7 @@ std::vector<Device> find_devices(const Settings &settings, std::string &why) {
 void describe(const Device &d, tutti_net_dev &out) {
   out.mem_kinds = TUTTI_MEM_HOST;
   d.interface.name.copy(out.name, sizeof out.name - 1);
-  char path[PATH_MAX];
-  if (realpath(("/sys/class/net/" + d.interface.name + "/device").c_str(), path))
-    std::string_view(path).copy(out.pci, sizeof out.pci - 1);
+  pci_path(d.interface.name).copy(out.pci, sizeof out.pci - 1);
   out.guid = 0xcbf29ce484222325u; // FNV-1a of the name
   for (const char c : d.interface.name) out.guid = (out.guid ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   out.max_message_bytes = max_message;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes layout_X_Y.c: assertions that freeze every public struct, member, constant and id of a released plugin ABI.
+"""Writes layout_X_Y.c: assertions that freeze every public struct, member, constant and id of a version of the plugin ABI.
 
-Run once per release:  tests/abi/make_layout.py plugin-api/include 0_1 > tests/abi/layout_0_1.c
+freeze.sh runs it once per version:  tests/abi/make_layout.py plugin-api/include 0_9 > tests/abi/layout_0_9.c
 The output is never edited: later versions may append, so sizes are only frozen for array elements."""
 import pathlib
 import re
@@ -75,7 +75,7 @@ with tempfile.TemporaryDirectory() as folder:
     subprocess.run(["cc", "-std=c11", f"-I{include}", str(source), "-o", f"{folder}/probe"], check=True)
     lines = subprocess.run([f"{folder}/probe"], check=True, capture_output=True, text=True).stdout
 
-print(f"""/* The plugin ABI as released in {version.replace('_', '.')}, written by make_layout.py. Never edited: what fails here breaks plugins that exist. */
+print(f"""/* The plugin ABI as called {version.replace('_', '.')}, written by make_layout.py. Never edited: what fails here breaks plugins that exist. */
 #include "tutti/plugin/plugin.h"
 
 #define LAYOUT(type, member, offset, size)                                                                           \\

@@ -1,5 +1,5 @@
-/* A tiny core, compiled with the headers of 0.1 and again with those of a fabricated 0.2: pair_host FILE EXPECTED. It says what
- * it could use of the plugin: "minor cost explanation". */
+/* A tiny core, compiled with the headers of 0.9, with today's, and with those of a fabricated next version: pair_host FILE
+ * EXPECTED. It says what it could use of the plugin: "minor cost explanation". */
 #include "tutti/plugin/plugin.h"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@ static const void *no_services(const tutti_host *host, const char *id) {
 }
 
 static const char *explanation(const tutti_tuner_v1 *tuner, void *state, char *text, uint32_t cap) {
-#if TUTTI_ABI_MINOR >= 2
+#ifdef HAS_RAILS
   if (!TUTTI_HAS(tutti_tuner_v1, tuner, explain)) return "absent";
   return tuner->explain(state, text, cap) == TUTTI_OK ? text : "failed";
 #else
@@ -38,7 +38,7 @@ int main(int argc, char **argv) {
   memset(&in.query, 0, sizeof(in.query));
   in.query.struct_size = sizeof(in.query);
   in.query.nranks = 4;
-#if TUTTI_ABI_MINOR >= 2
+#ifdef HAS_RAILS
   in.query.rails = 3;
 #endif
   tutti_candidate candidate[2];

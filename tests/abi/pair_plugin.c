@@ -1,10 +1,10 @@
-/* A tuner compiled with the headers of 0.1 and again with those of a fabricated 0.2. */
+/* A tuner compiled with the headers of 0.9, with today's, and with those of a fabricated next version. */
 #include "tutti/plugin/plugin.h"
 #include <string.h>
 
 static int64_t rails_of(const tutti_tune_query *query) {
-#if TUTTI_ABI_MINOR >= 2
-  /* An appended field: a host of 0.1 does not have it, which reads as 0. */
+#ifdef HAS_RAILS
+  /* An appended field: a host of 0.9 does not have it, which reads as 0. */
   if (query->struct_size >= offsetof(tutti_tune_query, rails) + sizeof(query->rails)) return query->rails;
 #endif
   (void)query;
@@ -21,7 +21,7 @@ static tutti_status rate(void *plugin, const tutti_tune_query *query, tutti_cand
   return TUTTI_OK;
 }
 
-#if TUTTI_ABI_MINOR >= 2
+#ifdef HAS_RAILS
 static tutti_status explain(void *plugin, char *text, uint32_t cap) {
   (void)plugin;
   if (cap < 4) return TUTTI_ERR_INVALID;

@@ -1,4 +1,5 @@
-// The template's net with completions that lie: TWICE, COOKIE or SIZES says how.
+// The template's net with completions that lie, TWICE, COOKIE or SIZES says how, or that does not take what net.h lets the core
+// hand over: KIND, EMPTY.
 #include <tutti/plugin/cxx/plugin.hpp>
 #undef TUTTI_CXX_PLUGIN
 #define TUTTI_CXX_PLUGIN(Class)
@@ -34,9 +35,26 @@ int32_t progress(tutti_net_ctx *ctx, tutti_net_completion *out, uint32_t cap) no
   return n;
 }
 
+#ifdef KIND
+tutti_status mr_register(tutti_net_ctx *ctx, const tutti_region *region, tutti_net_mr **out) noexcept {
+  return region->kind == TUTTI_MEM_HOST ? Good::value.mr_register(ctx, region, out) : TUTTI_ERR_SYSTEM;
+}
+#endif
+#ifdef EMPTY
+tutti_status send(tutti_net_ep *ep, const tutti_net_buf *bufs, uint32_t n, uint64_t cookie) noexcept {
+  return bufs[0].addr ? Good::value.send(ep, bufs, n, cookie) : TUTTI_ERR_INVALID;
+}
+#endif
+
 constexpr tutti_net_v1 spoiled() {
   tutti_net_v1 t = Good::table();
   t.progress = progress;
+#ifdef KIND
+  t.mr_register = mr_register;
+#endif
+#ifdef EMPTY
+  t.send = send;
+#endif
   return t;
 }
 constexpr tutti_net_v1 table = spoiled();

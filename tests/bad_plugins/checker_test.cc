@@ -73,7 +73,7 @@ TEST_CASE("the protocol suite finds a reduction that is wrong where the destinat
 }
 
 TEST_CASE("the net suite takes a net with answers, registrations, reads and counters, and runs all of their cases") {
-  for (const char *part : {"N-0", "N-1", "N-3", "N-5", "N-60"}) {
+  for (const char *part : {"N-0", "N-1", "N-3", "N-5", "N-6", "N-70"}) {
     const CheckReport r = check(STRICT_NET, part);
     const std::string which = part; // clang 14: INFO cannot capture a binding
     INFO(which, ":\n", all(r));
@@ -91,4 +91,11 @@ TEST_CASE("the net suite finds completions that lie") {
     CHECK(complains(r, "N-24"));
   }
   CHECK(complains(check(bad::file("net_twice"), "N-37"), "N-37"));
+}
+
+TEST_CASE("the suites find plugins that refuse what the headers let the core hand over") {
+  CHECK(complains(check(bad::file("net_kind"), "N-61"), "N-61"));
+  CHECK(complains(check(bad::file("net_empty"), "N-62"), "N-62"));
+  CHECK(complains(check(bad::file("algo_flags"), "A-05"), "A-05"));
+  CHECK(check(bad::file("algo_good"), "A-05").findings.empty());
 }

@@ -2,6 +2,8 @@
 #include "log/log.h"
 #include "plugin/elf.h"
 #include "plugin/registry.h"
+#include "plugin/rules.h"
+#include <algorithm>
 #include <doctest/doctest.h>
 
 using namespace tutti;
@@ -51,7 +53,7 @@ TEST_CASE("each broken rule is named in the reason") {
       {"major", "P-ENTRY-03"},        {"minor", "P-ENTRY-04"},         {"short_desc", "P-ENTRY-05"},
       {"short_table", "P-TABLE-02"},  {"null_function", "P-TABLE-03"}, {"null_open", "P-ENTRY-11"},
       {"no_table", "P-TABLE-01"},     {"name", "P-ENTRY-06"},          {"id_twice", "P-ENTRY-09"},
-      {"id_malformed", "P-ENTRY-09"}, {"old_draft", "P-ENTRY-10"},     {"option_twice", "P-OPT-09"},
+      {"id_malformed", "P-ENTRY-09"}, {"older", "P-ENTRY-04"},         {"option_twice", "P-OPT-09"},
       {"refuse", "P-OPEN-01"},        {"proto_byte", "P-PROTO-02"},    {"proto_cut", "P-PROTO-02"},
       {"proto_store", "P-PROTO-02"},  {"proto_lent", "P-PROTO-02"}};
   for (const auto &[name, rule] : expected) {
@@ -60,8 +62,24 @@ TEST_CASE("each broken rule is named in the reason") {
     CHECK(has(text, rule));
     CHECK(!has(text, "\n"));
   }
-  CHECK(has(reason("major"), "is built for plugin ABI 2.1, this core speaks 0.0 to 0.1"));
+  CHECK(has(reason("major"), "is built for plugin ABI 2.9, this core speaks 0.9; rebuild it"));
   CHECK(has(reason("refuse"), "the moon is not full"));
+}
+
+TEST_CASE("a draft is refused by a core of another minor version, whatever versions that core speaks") {
+  const char *const ifaces[] = {TUTTI_TUNER, "tutti.draft.profiler/0", nullptr};
+  tutti_plugin_desc desc{};
+  desc.struct_size = sizeof desc;
+  desc.abi_major = TUTTI_ABI_MAJOR;
+  desc.abi_minor = TUTTI_ABI_MINOR;
+  desc.ifaces = ifaces;
+  const auto refused = [&] {
+    const StaticFindings findings = check_desc(&desc);
+    return std::any_of(findings.begin(), findings.end(), [](const StaticFinding &f) { return f.rule == "P-ENTRY-10"; });
+  };
+  CHECK(!refused());
+  desc.abi_minor--;
+  CHECK(refused());
 }
 
 TEST_CASE("of two plugins with one name the second is refused and names the first") {

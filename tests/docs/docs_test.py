@@ -140,6 +140,30 @@ class Snippets(unittest.TestCase):
             self.assertEqual(sorted(r.stdout.splitlines()), ["rank 0 of 2: 3", "rank 1 of 2: 3"], r.stderr)
 
 
+class Quotes(unittest.TestCase):
+    """A fenced block under <!-- from FILE --> is part of that file; "..." stands for what was left out."""
+
+    def quotes(self):
+        for path in documents():
+            for name, body in re.findall(r"^<!-- from (\S+) -->\n```[a-z+]*\n(.*?)^```$", path.read_text(), re.M | re.S):
+                yield path, name, [[line.strip() for line in piece.splitlines()] for piece in re.split(r"^\.\.\.\n", body, flags=re.M)]
+
+    def test_what_is_quoted_is_in_the_source(self):
+        for path, name, pieces in self.quotes():
+            lines = [line.strip() for line in (SOURCE / name).read_text().splitlines()]
+            at = 0
+            for piece in pieces:
+                found = next((i for i in range(at, len(lines) - len(piece) + 1) if lines[i:i + len(piece)] == piece), None)
+                with self.subTest(f"{path.relative_to(SOURCE)}: {name}: {piece[0]}"):
+                    self.assertIsNotNone(found, "\n".join(piece))
+                at = (found or 0) + len(piece)
+
+    def test_every_quote_is_read(self):
+        for path in documents():
+            marks = len(re.findall(r"^<!-- from ", path.read_text(), re.M))
+            self.assertEqual(marks, sum(p == path for p, _, _ in self.quotes()), path.relative_to(SOURCE))
+
+
 class Commands(unittest.TestCase):
     def test_the_commands_that_the_docs_show_exist(self):
         help_text = subprocess.run([TUTTI, "--help"], capture_output=True, text=True, check=True).stdout

@@ -32,7 +32,7 @@ copy_modules() { # from, to: folders with lib/modules/VERSION
 make_image() { # package
   local version=${1#linux-image-} root=root
   cd "$work"
-  timeout 300 apt-get -q download "$1" >download.log 2>&1 || { cat download.log >&2; return 1; }
+  timeout 300 apt-get -q download "$1" >download.log 2>&1 || return 1
   mkdir -p all image $root/{bin,sbin,proc,sys,dev,host,own,new}
   dpkg-deb --fsys-tarfile "$1"_*.deb |
     tar x -C all --wildcards "./boot/vmlinuz-$version" "./lib/modules/$version/modules.*" "./lib/modules/$version/kernel/*"
@@ -57,13 +57,15 @@ exec 9>"$cache/lock" # whoever comes second finds it made
 flock -w 600 9 || skip "somebody holds $cache/lock"
 package=$(kernel_package)
 if [ -z "$package" ] || [ ! -d "$cache/${package#linux-image-}-$recipe" ]; then
+  why=""
   work=$(mktemp -d "$cache/new-XXXXXX")
   trap 'rm -rf "$work"' EXIT
   if [ -n "$package" ] && (set -e; make_image "$package"); then
     mv "$work/image" "$cache/${package#linux-image-}-$recipe"
   else # an older one by the same recipe will do
+    [ -z "$package" ] || why="cannot download and unpack $package: $(tail -n 1 "$work/download.log" 2>/dev/null)"
     package=$(find "$cache" -maxdepth 1 -name "*-$recipe" -printf 'linux-image-%f\n' | sed "s/-$recipe\$//" | sort -V | tail -n 1)
-    [ -n "$package" ] || skip "no kernel: apt has no package linux-image-amd64 to download here"
+    [ -n "$package" ] || skip "no kernel: ${why:-apt knows no package linux-image-amd64}"
   fi
 fi
 image=$cache/${package#linux-image-}-$recipe

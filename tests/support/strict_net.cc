@@ -168,6 +168,7 @@ template <class Post> tutti_status Ep::post(const tutti_net_buf *bufs, uint32_t 
   Posted posted{cookie, {}};
   for (uint32_t i = 0; i < n; i++) {
     auto *mr = reinterpret_cast<Mr *>(bufs[i].mr);
+    if (!mr && bufs[i].bytes == 0) continue;
     if (!mr || !mr->holds(bufs[i]))
       fail(TUTTI_ERR_INVALID, "buffer ", i, " of ", bufs[i].bytes, " bytes lies in no registration");
     posted.mrs.push_back(mr);

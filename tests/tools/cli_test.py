@@ -735,7 +735,7 @@ class Topo(Tools):
 class Info(Tools):
     def test_info_lists_version_host_plugins_and_devices(self):
         out = self.good(run(TUTTI, "info")).stdout
-        for text in ("plugin ABI 0.1", "kernels", "processor", "memory", "plugins loaded", "plugin directories", "network devices"):
+        for text in ("plugin ABI 0.9", "kernels", "processor", "memory", "plugins loaded", "plugin directories", "network devices"):
             self.assertIn(text, out)
         for plugin in ("net-socket", "proto-simple", "algo-ring", "algo-direct", "tuner"):
             self.assertRegex(out, rf"(?m)^  {plugin} ")

@@ -1,6 +1,7 @@
 # tests/rdma-vm/guest/lib.sh: sourced by the scripts that run in the guest. Devices, wires and their faults, ranks, and the table of
 # results. VM_OUT is the folder that the host sees; VM_BUILD the build; VM_INDEX this guest, of two.
 set -u
+only=("$@") # the script's arguments: names of cases
 failures=0
 VM_PLUGIN=$VM_BUILD/lib/tutti/plugins/libtutti-net-ib.so
 VM_RANK=$VM_BUILD/tests/rdma_rank
@@ -114,7 +115,7 @@ start_ranks() { # case, n, program, args
     e=${ends[r % 2]}
     local own="rank_env_$r[@]"
     env TUTTI_RANK=$r TUTTI_NRANKS="$n" TUTTI_LOCAL_RANK=$r TUTTI_LOCAL_SIZE="$n" TUTTI_COMM_ID=127.0.0.1:$job_port TUTTI_SOCKET_IFNAME=lo \
-      TUTTI_SHM_DISABLE=1 TUTTI_INIT_TIMEOUT=30s TUTTI_NET="${net:-ib}" NCCL_IB_HCA="${hca:-rx}$e" "${rank_env[@]}" "${!own:-VM=1}" \
+      TUTTI_SHM_DISABLE=1 TUTTI_INIT_TIMEOUT=30s TUTTI_NET="${net:-ib}" NCCL_IB_HCA="rx$e" "${rank_env[@]}" "${!own:-VM=1}" \
       "$@" >"$VM_OUT/$name.$r" 2>&1 &
     rank_pids+=($!)
   done
@@ -127,12 +128,24 @@ wait_ranks() { # seconds
   rank_status=()
   for pid in "${rank_pids[@]}"; do
     while kill -0 "$pid" 2>/dev/null && ((SECONDS < until)); do sleep 0.05; done
-    kill -9 "$pid" 2>/dev/null && echo "rank of pid $pid did not end within $1 s"
+    if kill -0 "$pid"; then
+      echo "pid $pid did not end within $1 s; its threads are in:"
+      cat /proc/"$pid"/task/*/stack | sort | uniq -c | sort -rn | head -n 20
+      kill -9 "$pid"
+    fi
     wait "$pid" 2>/dev/null
     rank_status+=($?)
   done
   for r in "${!rank_status[@]}"; do [ "${rank_status[r]}" = 0 ] || return 1; done
 } 2>/dev/null # bash tells of jobs that were killed
+
+# Starts a loop of two ranks, and does the command in its midst.
+amid() { # case, operations, bytes, command
+  local name=$1 count=$2 bytes=$3
+  shift 3
+  start_ranks "$name" 2 "$VM_RANK" loop --count "$count" --bytes "$bytes" --limit 120
+  if await 300 said "$name" 0 "0: 4 done"; then "$@"; else echo "$name did not get to its fifth operation"; fi
+}
 
 # A line of a rank's output has appeared.
 said() { grep -q -- "$3" "$VM_OUT/$1.$2"; } # case, rank, text
@@ -180,4 +193,17 @@ show_table() {
   cat "$VM_OUT/table.txt"
 }
 stamp() { echo "## [$(cut -d' ' -f1 /proc/uptime) s] $*"; }
+# Runs functions, those that the script's arguments name (by their beginning), or all.
+run_cases() {
+  local each pick
+  for each in "$@"; do
+    for pick in "${only[@]:-}"; do
+      [[ $each == "$pick"* ]] || continue
+      stamp "$each"
+      rank_env=() rank_env_0=() rank_env_1=() wire=""
+      "$each"
+      break
+    done
+  done
+}
 finish() { stamp "done: $failures failed"; [ "$failures" = 0 ]; exit; }

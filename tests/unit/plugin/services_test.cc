@@ -1,4 +1,5 @@
 #include "plugin/services.h"
+#include <atomic>
 #include <cstring>
 #include <doctest/doctest.h>
 #include <thread>
@@ -92,6 +93,26 @@ TEST_CASE_FIXTURE(Fixture, "memory is zeroed, aligned to pages, and counted agai
   CHECK(memory.alloc(&plugin.host, TUTTI_MEM_CUDA, 4096, -1, &more) == TUTTI_ERR_UNSUPPORTED);
   CHECK(memory.alloc(&plugin.host, TUTTI_MEM_HOST, 0, -1, &more) == TUTTI_ERR_INVALID);
   memory.release(&plugin.host, &region);
+  CHECK(plugin_memory_in_use() == 0);
+}
+
+TEST_CASE_FIXTURE(Fixture, "memory may be had by several threads at once, and the cap holds for all together") {
+  const auto &memory = service<tutti_host_memory_v1>(TUTTI_HOST_MEMORY);
+  std::atomic<int> had{0};
+  const auto ask = [&] {
+    for (int i = 0; i < 200; i++) {
+      tutti_region region{};
+      region.struct_size = sizeof(region);
+      if (memory.alloc(&plugin.host, TUTTI_MEM_HOST, 4096, -1, &region) != TUTTI_OK) continue;
+      had++;
+      CHECK(plugin_memory_in_use() <= plugin.memory_cap);
+      memory.release(&plugin.host, &region);
+    }
+  };
+  std::thread other(ask);
+  ask();
+  other.join();
+  CHECK(had > 200);
   CHECK(plugin_memory_in_use() == 0);
 }
 

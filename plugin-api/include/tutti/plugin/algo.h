@@ -33,10 +33,10 @@ typedef struct tutti_algo_request {
   int32_t root;         /* -1 for collectives without one */
   uint32_t channels;    /* >= 1; the plan may use fewer, by fewer groups */
   uint32_t flags;       /* TUTTI_REQ_* */
-  uint32_t max_lanes;   /* 0 = no limit, as always in 0.1; else fewer channels, and fewer lanes for each, must do */
+  uint32_t max_lanes;   /* 0 = no limit; else fewer channels, and fewer lanes for each, must do */
   uint32_t node_count;
   uint32_t channel_stride;
-  const int32_t *node_of_rank;  /* nranks entries, 0 .. node_count - 1 */
+  const int32_t *node_of_rank;  /* nranks entries, 0 .. node_count - 1: the host of each rank */
   const tutti_channel *channel; /* `channels` elements */
 } tutti_algo_request;
 
@@ -44,9 +44,13 @@ typedef struct tutti_algo_v1 {
   uint32_t struct_size;
   uint32_t reserved0;
   const char *name; /* "ring": what settings and explanations show; owned by the plugin */
-  /* TUTTI_OK, or TUTTI_ERR_UNSUPPORTED with the reason in set_error(): shown when a user asks why not. [any] */
+  /* TUTTI_OK, or TUTTI_ERR_UNSUPPORTED with the reason in set_error(): shown when a user asks why not. The same answer on every
+   * rank, and what is supported can be planned. Asked at set-up for every collective, and may be for every size; cheap. [any]
+   */
   tutti_status (*supports)(void *plugin, const tutti_algo_request *req) TUTTI_NOEXCEPT;
-  /* A pure function of *req: no I/O, no clock, no state; the checker calls it for every rank in one process. [any] */
+  /* A pure function of *req: no I/O, no clock, no state; the checker calls it for every rank in one process. The plans of all
+   * ranks fit together: what one sends another receives, in the same order on each link. Called once for each shape of request
+   * and kept, so that milliseconds do no harm. [any] */
   tutti_status (*plan)(void *plugin, const tutti_algo_request *req, const tutti_plan_builder *out) TUTTI_NOEXCEPT;
   /* Optional (NULL). rounds: messages that must follow one another for one slice; bytes_per_byte: bytes this rank sends for
    * each byte of its larger buffer. Up to 16 ranks the core counts both in the plans; in larger jobs it plans for a few ranks

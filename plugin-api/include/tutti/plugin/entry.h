@@ -28,13 +28,15 @@ enum {
 };
 
 /* One option that the plugin understands: key K of table [plugin.NAME] in TOML, TUTTI_PLUGIN_NAME_K in the environment
- * (upper case, '-' becomes '_'). The core parses, checks the range, prints the help, and refuses unknown keys.
- * Array element: this layout is frozen. */
+ * (upper case, '-' becomes '_'). The core parses, checks the range, prints the help, and refuses unknown keys. Values are read
+ * once, before open(), and stay the same until close(). Array element: this layout is frozen. */
 typedef struct tutti_option {
   const char *key;           /* lower case, [a-z0-9_] */
   const char *default_value; /* as text; "" for an empty list or string */
   const char *help;          /* one sentence without full stop */
-  const char *env_aliases;   /* further names, "NCCL_SOCKET_NTHREADS,OTHER"; the first one set wins; or NULL */
+  const char *env_aliases;   /* further names, "NCCL_SOCKET_NTHREADS,ACME_THREADS"; the first one set wins, the option's own
+                                name before them; or NULL. Values are written as those of the option, whatever the name. No
+                                other names that begin with TUTTI_: those are the core's */
   const char *choices;       /* allowed strings, "a|b|c", or NULL */
   int64_t min, max;          /* inclusive, for INT, BYTES and DURATION; both 0 = any value >= 0 */
   tutti_option_type type;
@@ -53,12 +55,14 @@ typedef struct tutti_plugin_desc {
   const char *const *ifaces;   /* ids of the interfaces get_iface() can return; NULL-terminated, at least one */
   const tutti_option *options; /* ends with key == NULL; NULL = no options */
   /* Makes the plugin's state. Cheap: opens no device, starts no thread. Called once per process. On error the plugin is
-   * not used, and set_error()'s text is what the user reads. TUTTI_ERR_INVALID: the value of an option cannot be used; where
-   * the user has set any, the job does not start. *plugin may stay NULL. [setup] */
+   * not used and close() not called, and set_error()'s text is what the user reads. TUTTI_ERR_INVALID: the value of an option
+   * cannot be used; where the user has set any, the job does not start. *plugin may stay NULL; it is what all functions get as
+   * `plugin`. [setup] */
   tutti_status (*open)(const tutti_host *host, void **plugin) TUTTI_NOEXCEPT;
   /* After everything made from it has been destroyed. The file itself stays mapped. [setup] */
   void (*close)(void *plugin) TUTTI_NOEXCEPT;
-  /* A constant table of the interface, valid until close(), or NULL when the plugin does not offer it. [any] */
+  /* A constant table of the interface, always the same, valid until close(), or NULL when the plugin does not offer it. Asked
+   * for ids outside of ifaces, too. [any] */
   /* clang-format off */
   const void *(*get_iface)(void *plugin, const char *iface_id) TUTTI_NOEXCEPT;
   /* clang-format on */

@@ -35,8 +35,9 @@ typedef struct tutti_candidate {
   uint32_t channels; /* in: proposal; out: choice, clamped to [min_channels, max_channels] */
   uint32_t min_channels;
   uint32_t max_channels;
-  uint32_t slot_bytes; /* payload of one FIFO slot; in: proposal; out: choice, clamped to what memory allows */
-  uint32_t depth;      /* slots per link, a power of two >= 2; in: proposal; out: choice */
+  uint32_t slot_bytes; /* payload of one FIFO slot; in: proposal; out: choice, rounded up to 64 and clamped to what memory
+                          allows */
+  uint32_t depth;      /* slots per link, a power of two >= 2; in: proposal; out: choice, halved as memory demands */
   uint32_t flags;      /* out: TUTTI_CAND_* */
   const char *note;    /* out: where the rating comes from ("cluster.toml:12"), for explanations; NULL = nothing to say.
                           Owned by the plugin, valid until its next rate() or its close() */

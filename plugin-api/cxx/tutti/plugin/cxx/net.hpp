@@ -16,10 +16,10 @@
 //           tutti_status recv(const tutti_net_buf *bufs, uint32_t n, uint64_t *received, uint64_t cookie);
 //           optional: tutti_status flush(const tutti_net_buf *bufs, uint32_t n, uint64_t cookie);
 // Beside tutti.net/1, for tutti.net.rma/1 (Mr then derives from NetObject, too):
-//   Ep: tutti_status get(const tutti_net_buf &to, uint64_t remote, const NetKey &key, uint64_t cookie);   Mr: void key(NetKey
-//   &out);
+//   Ep: tutti_status get(const tutti_net_buf &to, uint64_t remote, const NetKey &key, uint64_t cookie);
+//   Mr: void key(NetKey &out);
 // and for tutti.net.counters/1:
-//   P:  void counters(uint32_t dev, std::vector<tutti_net_counter> &out);                                 from any thread
+//   P:  void counters(uint32_t dev, std::vector<tutti_net_counter> &out);  from any thread
 // Destructors are the *_destroy and *_release functions, with the promises that net.h makes for them. Everything may throw
 // Error; the objects need a `const Host &host() const` so that the reason finds its way (derive from NetObject).
 #ifndef TUTTI_PLUGIN_CXX_NET_HPP
@@ -72,11 +72,16 @@ struct has_flush<
     T, std::void_t<decltype(std::declval<T &>().flush(std::declval<const tutti_net_buf *>(), uint32_t(), uint64_t()))>>
     : std::true_type {};
 
+template <class T, class = void> struct names_flush : std::false_type {};
+template <class T> struct names_flush<T, std::void_t<decltype(&T::flush)>> : std::true_type {};
+
 template <class P> struct NetTable {
   using Ctx = typename P::Ctx;
   using Listener = typename P::Listener;
   using Ep = typename P::Ep;
   using Mr = typename P::Mr;
+  static_assert(has_flush<Ep>::value || !names_flush<Ep>::value,
+                "Ep::flush is not flush(const tutti_net_buf *bufs, uint32_t n, uint64_t cookie)");
   static Ctx &real(tutti_net_ctx *c) { return *reinterpret_cast<Ctx *>(c); }
   static Listener &real(tutti_net_listener *l) { return *reinterpret_cast<Listener *>(l); }
   static Ep &real(tutti_net_ep *e) { return *reinterpret_cast<Ep *>(e); }

@@ -38,6 +38,19 @@ struct has_counters<
     P, std::void_t<decltype(std::declval<P &>().counters(uint32_t(), std::declval<std::vector<tutti_net_counter> &>()))>>
     : std::true_type {};
 
+// A method that bears the name and is called otherwise would leave its interface out without a word.
+template <class T, class = void> struct names_get : std::false_type {};
+template <class T> struct names_get<T, std::void_t<decltype(&T::get)>> : std::true_type {};
+template <class P, class = void> struct names_counters : std::false_type {};
+template <class P> struct names_counters<P, std::void_t<decltype(&P::counters)>> : std::true_type {};
+template <class P> constexpr bool check_optional() {
+  static_assert(has_rma<P>::value || !names_get<typename P::Ep>::value,
+                "Ep::get is not get(const tutti_net_buf &to, uint64_t remote, const NetKey &key, uint64_t cookie)");
+  static_assert(has_counters<P>::value || !names_counters<P>::value,
+                "counters is not counters(uint32_t dev, std::vector<tutti_net_counter> &out)");
+  return true;
+}
+
 template <class P> struct RmaTable {
   using Ep = typename P::Ep;
   using Mr = typename P::Mr;

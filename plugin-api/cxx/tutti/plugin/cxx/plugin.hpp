@@ -46,6 +46,7 @@ template <class P> struct Descriptor {
     Ids out;
     int n = 0;
     if constexpr (has_net<P>::value) {
+      static_assert(check_optional<P>());
       out.id[n++] = TUTTI_NET;
       if constexpr (has_rma<P>::value) out.id[n++] = TUTTI_NET_RMA;
       if constexpr (has_counters<P>::value) out.id[n++] = TUTTI_NET_COUNTERS;

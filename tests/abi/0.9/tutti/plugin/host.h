@@ -17,7 +17,8 @@ typedef struct tutti_host_diag_v1 {
   /* One line without newline, at most 1000 bytes of it; the core adds the plugin's name, the rank and the time. Of more than
    * 100 lines in a second the rest is dropped, and one line says so. [any] */
   void (*log)(const tutti_host *host, tutti_log_level level, const char *text) TUTTI_NOEXCEPT;
-  /* Attach the reason to the error that this thread is about to return (kept per thread). [any] */
+  /* Attach the reason to the error that this thread is about to tell, by a status or by a completion: one line, lower case,
+   * without full stop. Kept per thread until then; the last one counts, and only with the status that is told. [any] */
   void (*set_error)(const tutti_host *host, tutti_status code, const char *text) TUTTI_NOEXCEPT;
 } tutti_host_diag_v1;
 
@@ -26,7 +27,7 @@ typedef struct tutti_host_diag_v1 {
 typedef struct tutti_host_config_v1 {
   uint32_t struct_size;
   uint32_t reserved0;
-  /* Value of option `key` of the calling plugin. INVALID: no such key, or of another type.
+  /* Value of option `key` of the calling plugin. INVALID, with the reason attached: no such key, or of another type.
    * get_int serves INT, BOOL (0/1), BYTES (bytes) and DURATION (nanoseconds). [any] */
   tutti_status (*get_int)(const tutti_host *host, const char *key, int64_t *out) TUTTI_NOEXCEPT;
   /* *out is owned by the core and valid until close(). A list is joined with ','. [any] */
@@ -43,11 +44,12 @@ typedef struct tutti_host_config_v1 {
 typedef struct tutti_host_memory_v1 {
   uint32_t struct_size;
   uint32_t reserved0;
-  /* `bytes` of zeroed, page-aligned memory of `kind`, counted against the configured cap. numa_node -1 = anywhere.
-   * On success *region describes it. NO_MEMORY names cap and use. [setup] */
+  /* `bytes` of zeroed, page-aligned memory of `kind`, counted against the configured cap. numa_node -1 = anywhere. On success
+   * *region, an out-struct, describes it. NO_MEMORY names cap and use; UNSUPPORTED: not this kind, which is all but HOST in
+   * 0.9. A system call: nothing for [progress]. [any] */
   tutti_status (*alloc)(const tutti_host *host, tutti_mem_kind kind, uint64_t bytes, int32_t numa_node,
                         tutti_region *region) TUTTI_NOEXCEPT;
-  /* What alloc() gave. [setup] */
+  /* What alloc() gave, with addr and bytes as they were; all of it before close() returns. [any] */
   void (*release)(const tutti_host *host, const tutti_region *region) TUTTI_NOEXCEPT;
 } tutti_host_memory_v1;
 
@@ -57,9 +59,10 @@ enum { TUTTI_WATCH_READ = 1u << 0, TUTTI_WATCH_WRITE = 1u << 1 };
 typedef struct tutti_host_watch_v1 {
   uint32_t struct_size;
   uint32_t reserved0;
-  /* Calls fn(arg, ready) on the core's service thread while `fd` is ready for what `events` asks (level-triggered). fn
-   * must not block. INVALID: the descriptor, events or fn cannot be, or the descriptor is watched already (one watch per
-   * fd); SYSTEM: the system cannot watch it, as it cannot regular files. [any] */
+  /* Calls fn(arg, ready) on the core's service thread while `fd` is ready for what `events` asks (level-triggered); an error or
+   * a hang-up of the descriptor counts as ready. fn must not block, and runs while other threads are in the plugin; it may log.
+   * INVALID: the descriptor, events or fn cannot be, or the descriptor is watched already (one watch per fd); SYSTEM: the
+   * system cannot watch it, as it cannot regular files. [any] */
   tutti_status (*add)(const tutti_host *host, int32_t fd, uint32_t events, void (*fn)(void *arg, uint32_t ready),
                       void *arg) TUTTI_NOEXCEPT;
   /* On return fn is not running and never runs again; a descriptor that is not watched is left alone. Before the descriptor is

@@ -64,7 +64,7 @@ typedef struct tutti_step {
 } tutti_step;
 
 enum {
-  /* A collnet group: what all members send comes back reduced; peer is the group's index. Refused in 0.1. */
+  /* A collnet group: what all members send comes back reduced; peer is the group's index. Refused while nothing serves it. */
   TUTTI_LINK_REDUCING = 1u << 0,
   /* One send that every other rank of the communicator reads; peer is the sender. Refused without TUTTI_REQ_MULTICAST. */
   TUTTI_LINK_MULTICAST = 1u << 1
@@ -91,7 +91,7 @@ typedef struct tutti_chunk_id {
 /* In-struct of begin(). */
 typedef struct tutti_plan_shape {
   uint32_t struct_size;
-  uint32_t features;   /* extensions an executor must know; 0 in this version */
+  uint32_t features;   /* extensions an executor must know: others are refused. None is defined yet: 0 */
   uint32_t in_chunks;  /* multiples of the blocks of IN and OUT. The same on all ranks, also on those where the */
   uint32_t out_chunks; /* collective gives them no IN or OUT */
   uint32_t scratch_chunks;
@@ -104,8 +104,10 @@ typedef struct tutti_plan_shape {
                                          as OUT chunk c, or IN chunk c when there is no OUT chunk c. Borrowed */
 } tutti_plan_shape;
 
-/* Given to algo->plan(). Calls come as begin, then `lanes` times (lane, its steps...). Arguments are copied. An error is the
- * plan's error: return it. [the calling thread only] */
+/* Given to algo->plan(), and void when that returns. Calls come as begin, then `lanes` times (lane, its steps...). Arguments
+ * are copied. An error, whose reason the builder has attached, is the plan's error: return it. What is too large for any
+ * executor is refused: 2^24 chunks, 2^12 groups, 2^16 lanes, links of a lane or slots, 2^20 iterations. [the calling thread
+ * only] */
 typedef struct tutti_plan_builder {
   uint32_t struct_size;
   uint32_t reserved0;

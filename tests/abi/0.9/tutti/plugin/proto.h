@@ -27,6 +27,10 @@ enum {
  * said otherwise. COUNTER reductions get their operands in rank order, so the slot may be either of them, and dst may be the
  * other. */
 typedef uint32_t tutti_form;
+/* Kernels stay valid until close(), and are the same function for the same question. Many threads run them at once, each on
+ * data of its own, under the rules of [progress]. User memory and payloads have any alignment; slots of IN_DATA begin at
+ * multiples of 64 bytes. `bytes` is the message's: a multiple of the element size in reductions, and at most what the slot
+ * holds. */
 /* clang-format off */
 enum {
   TUTTI_FORM_ENCODE = 0,               /* memory -> slot.                COUNTER tutti_copy_fn     IN_DATA tutti_line_encode_fn  */

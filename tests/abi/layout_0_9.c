@@ -1,7 +1,7 @@
-/* The plugin ABI as released in 0.1, written by make_layout.py. Never edited: what fails here breaks plugins that exist. */
+/* The plugin ABI as called 0.9, written by make_layout.py. Never edited: what fails here breaks plugins that exist. */
 #include "tutti/plugin/plugin.h"
 
-#define LAYOUT(type, member, offset, size)                                                                           \
+#define LAYOUT(type, member, offset, size)                                                                                     \
   _Static_assert(offsetof(type, member) == (offset) && sizeof(((type *)0)->member) == (size), #type "." #member);
 #define AT_LEAST(type, size) _Static_assert(sizeof(type) >= (size), #type " became shorter");
 #define ELEMENT(type, size) _Static_assert(sizeof(type) == (size), #type " is an array element: its size is frozen");
@@ -502,4 +502,6 @@ TEXT(TUTTI_TUNER, "tutti.tuner/1")
 /* NOLINTEND(bugprone-sizeof-expression) */
 /* clang-format on */
 
-int main(void) { return 0; }
+int main(void) {
+  return 0;
+}

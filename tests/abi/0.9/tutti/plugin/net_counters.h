@@ -21,7 +21,8 @@ typedef struct tutti_net_counters_v1 {
   uint32_t reserved0;
   /* The counters of a device, in any order. *count in: room at out, may be 0; out: how many there are, of which the first are
    * written as far as there is room. 0 with TUTTI_OK: it has none. What cannot be read is left out. May read files and
-   * registers, at most 100 ms. [any] */
+   * registers, at most 100 ms. Asked when a communicator opens the device, when an error of it is told, and by tools; not while
+   * all is well. INVALID: no such device, see device_count(). [any] */
   tutti_status (*read)(void *plugin, uint32_t dev, tutti_net_counter *out, uint32_t *count) TUTTI_NOEXCEPT;
 } tutti_net_counters_v1;
 

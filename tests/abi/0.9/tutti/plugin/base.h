@@ -2,29 +2,41 @@
  *
  * Conventions that hold in all headers of this folder:
  *   in-structs   the caller fills them and sets struct_size; the callee reads min(struct_size, its own sizeof) bytes and
- *                takes what is missing as 0.
- *   out-structs  the caller sets struct_size to the bytes it owns; the callee writes no further, and writes only on success.
+ *                takes what is missing as 0. Borrowed for the call.
+ *   out-structs  the caller sets struct_size to the bytes it owns; the callee writes no further, leaves struct_size as it is,
+ *                and writes only on success. The same goes for every other out-parameter.
+ *   growth       structs and tables grow at their end only; 0 in an appended field means what was so before there was the
+ *                field, and NULL that the function is not offered. What the first version of an id had is always there.
+ *   reserved     0 from whoever fills the struct, which the core checks in tables; plugins look past it.
+ *   flags        a bit that the reader does not know is ignored, but where it is stated that it is refused.
+ *   pointers     never NULL, but where it is stated; arrays of 0 elements may be NULL.
  *   ownership    nobody frees the other side's memory. "Borrowed" means: valid until the call returns, unless stated.
  *   threads      each function carries one tag:
  *                  [any]       may be called from several threads at once
- *                  [setup]     never two at once per plugin; may block for a bounded time, may allocate
+ *                  [setup]     never two at once per plugin, though meanwhile functions of other tags run, on contexts that
+ *                              exist already; may block for a bounded time, may allocate
  *                  [progress]  one thread at a time per context, though not always the same one; never blocks, never
  *                              allocates in steady state, never logs above DEBUG, but for one WARN per process about
  *                              strangers that it refused
  *                  [control]   the thread rule of [progress], between [progress] calls of the same context; may allocate and
  *                              may call into drivers: at most 1 s, and never waiting for a peer. Logs as [progress]
+ *                Between two calls for one context that come from different threads, the core synchronizes.
+ *   fork         a child uses nothing that was made before it, but may make contexts and the like of its own from a plugin that
+ *                its parent has opened; the parent goes on as if nothing had been.
  *   logging      every plugin may write 100 lines in a second; the core drops the rest and says so in one line.
  *   errors       a negative tutti_status; whoever first decides that something is an error calls set_error() of
- *                tutti.host.diag/1 once, with the reason, before it returns.
+ *                tutti.host.diag/1 once, with the same status and the reason, in the thread and before the end of the call
+ *                that tells it.
  *   strings      UTF-8, NUL-terminated. */
 #ifndef TUTTI_PLUGIN_BASE_H
 #define TUTTI_PLUGIN_BASE_H
 #include <stddef.h>
 #include <stdint.h>
 
-/* Until 1.0 a core loads only plugins of the same major and of the same or a lower minor version. */
+/* Until 1.0 a core loads plugins of its own version only; from then on, those of the same major and of the same or a lower
+ * minor version. */
 #define TUTTI_ABI_MAJOR 0u
-#define TUTTI_ABI_MINOR 1u
+#define TUTTI_ABI_MINOR 9u
 
 #define TUTTI_EXPORT __attribute__((visibility("default")))
 #ifdef __cplusplus
@@ -116,15 +128,18 @@ enum {
   TUTTI_COLL_COUNT = 10,
 };
 
-/* A piece of memory. Owned by the caller; must outlive every handle made from it. In-struct. */
+/* A piece of memory, readable and writable. The memory is the caller's and outlives every handle made from it; the struct is
+ * borrowed for the call. Cores of 0.9 hand over TUTTI_MEM_HOST only. In-struct. */
 typedef struct tutti_region {
   uint32_t struct_size;
   tutti_mem_kind kind;    /* exactly one bit */
-  void *addr;             /* first byte; a device address when kind is TUTTI_MEM_CUDA */
+  void *addr;             /* first byte, as posts name it; a device address when kind is TUTTI_MEM_CUDA, and with DMABUF any
+                             number that the caller counts from: nobody reads or writes through it */
   uint64_t bytes;         /* > 0 */
   int32_t device;         /* device ordinal, -1 for host memory */
-  int32_t dmabuf_fd;      /* -1 when there is none; borrowed */
-  uint64_t dmabuf_offset; /* of addr inside the dmabuf, bytes */
+  int32_t dmabuf_fd;      /* of the memory, with DMABUF always, with CUDA where the driver has one; else -1. Borrowed for the
+                             call: who needs it longer duplicates it */
+  uint64_t dmabuf_offset; /* of addr inside the dmabuf, bytes; the two are equal modulo the page size */
 } tutti_region;
 
 TUTTI_END
