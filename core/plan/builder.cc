@@ -62,6 +62,7 @@ struct PlanBuilder::Impl {
   Status scratch_sizes(const tutti_plan_shape &s);
   Status lane(uint32_t group, const tutti_link *recv, uint32_t nrecv, const tutti_link *send, uint32_t nsend);
   Status check_link(const tutti_link &l, uint32_t at, bool receiving);
+  Status check_group_link(const tutti_link &l, const std::string &where) const;
   Status step(const tutti_step *step, const tutti_dep *deps);
   Status check_ops(const tutti_step &s, const std::string &where) const;
   Status check_refs(const tutti_step &s, const std::string &where);
@@ -140,9 +141,16 @@ Status PlanBuilder::Impl::check_link(const tutti_link &l, uint32_t at, bool rece
     return fmt::format("lane {}: {} link {}", plan->lanes.size() - 1, receiving ? "receive" : "send", at);
   };
   const int me = plan->request.rank;
-  if (l.flags & TUTTI_LINK_REDUCING)
-    return malformed("{}: flag REDUCING needs an in-network reduction, which there is none of", where());
-  if (l.flags & ~uint32_t{TUTTI_LINK_MULTICAST}) return malformed("{}: flags {:#x} are not known", where(), l.flags);
+  const bool reducing = l.flags & TUTTI_LINK_REDUCING;
+  if (reducing ? l.flags != TUTTI_LINK_REDUCING : l.flags & ~uint32_t{TUTTI_LINK_MULTICAST})
+    return malformed("{}: flags {:#x} are not known", where(), l.flags);
+  if (l.conn >= kP2pConn) return malformed("{}: conn {} is over {}", where(), l.conn, kP2pConn - 1);
+  if (!links
+           .insert((uint64_t{receiving} << 63) | (uint64_t{reducing} << 62) | (uint64_t{static_cast<uint32_t>(l.peer)} << 16) |
+                   l.conn)
+           .second)
+    return malformed("{}: (peer {}, conn {}) already belongs to this or another lane", where(), l.peer, l.conn);
+  if (reducing) return check_group_link(l, where());
   const bool multicast = l.flags & TUTTI_LINK_MULTICAST;
   if (multicast && !(plan->request.flags & TUTTI_REQ_MULTICAST))
     return malformed("{}: flag MULTICAST, but the request does not offer it", where());
@@ -151,9 +159,19 @@ Status PlanBuilder::Impl::check_link(const tutti_link &l, uint32_t at, bool rece
   if (multicast && !receiving ? l.peer != me : l.peer == me)
     return malformed("{}: peer {} is {}", where(), l.peer,
                      multicast && !receiving ? "not the sender itself" : "the rank itself");
-  if (l.conn >= kP2pConn) return malformed("{}: conn {} is over {}", where(), l.conn, kP2pConn - 1);
-  if (!links.insert((uint64_t{receiving} << 63) | (uint64_t{static_cast<uint32_t>(l.peer)} << 16) | l.conn).second)
-    return malformed("{}: (peer {}, conn {}) already belongs to this or another lane", where(), l.peer, l.conn);
+  return {};
+}
+
+// One link each way: all posts of a group are in one order, which lanes of their own would not keep.
+Status PlanBuilder::Impl::check_group_link(const tutti_link &l, const std::string &where) const {
+  const PlanRequest &q = plan->request;
+  if (!(q.flags & TUTTI_REQ_COLLNET)) return malformed("{}: flag REDUCING, but the request offers no collnet", where);
+  if (l.peer < 0 || static_cast<uint32_t>(l.peer) >= q.channels)
+    return malformed("{}: group {} is not in 0..{}", where, l.peer, q.channels - 1);
+  if (l.conn != 0) return malformed("{}: conn {} of a link to a group is not 0", where, l.conn);
+  if (q.channel[static_cast<size_t>(l.peer)].head != q.rank)
+    return malformed("{}: rank {} is no member of group {}: its host's head is rank {}", where, q.rank, l.peer,
+                     q.channel[static_cast<size_t>(l.peer)].head);
   return {};
 }
 

@@ -3,6 +3,7 @@
 #include "plan/check.h"
 #include "plan/accesses.h"
 #include "plan/check_run.h"
+#include "plan/groups.h"
 #include "plan/refs.h"
 #include <algorithm>
 #include <cstdlib>
@@ -89,15 +90,16 @@ std::vector<PlanFinding> check_plans(Plans plans, const CheckOptions &options, P
   run_options.in_place = options.in_place && has_in_place_form(plans[0]->request.coll);
   check_order(plans, run_options.in_place, findings);
   check_overlaps(plans, run_options.in_place, findings);
-  const Wiring wiring = wire_links(plans, findings);
+  const WithGroups all(plans, findings);
+  const Wiring wiring = wire_links(all.plans(), findings);
   if (!findings.empty()) return findings.take(); // a run of lanes in no order, or with loose ends, would prove nothing
-  CheckRun run(plans, wiring, run_options, false, findings);
+  CheckRun run(all.plans(), wiring, run_options, false, findings);
   run.run();
   if (findings.empty()) {
     if (stats) *stats = stats_of(plans, run);
   } else if (plans.size() <= kExactRanks) {
     findings = {};
-    CheckRun(plans, wiring, run_options, true, findings).run();
+    CheckRun(all.plans(), wiring, run_options, true, findings).run();
   }
   return findings.take();
 }

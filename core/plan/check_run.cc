@@ -45,9 +45,10 @@ uint32_t ContributionSets::join(uint32_t a, uint32_t b) {
 CheckRun::CheckRun(Plans plans, const Wiring &wiring, const CheckOptions &options, bool exact, Findings &findings)
     : plans_(plans), w_(wiring), options_(options), findings_(findings), first_(*plans[0]),
       reduces_(coll_reduces(first_.request.coll)), nonuniform_(first_.request.flags & TUTTI_REQ_NONUNIFORM),
-      depth_(options.depth ? options.depth : first_.min_depth), window_(options.window  ? options.window
-                                                                        : first_.window ? first_.window
-                                                                                        : 1),
+      nranks_(static_cast<uint32_t>(first_.request.nranks)), depth_(options.depth ? options.depth : first_.min_depth),
+      window_(options.window  ? options.window
+              : first_.window ? first_.window
+                              : 1),
       slices_(std::max(1u, options.slices)), exact_(exact) {
   depth_ = std::min(depth_, 1u << 10); // deeper than any use, and memory stays bounded
   window_ = std::min(window_, slices_);
@@ -79,7 +80,7 @@ void CheckRun::run() {
   if (findings_.full()) return;
   const bool stuck = std::any_of(lanes_.begin(), lanes_.end(), [&](const LaneState &l) { return l.slice < slices_; });
   if (stuck) return report_deadlock();
-  for (uint32_t r = 0; r < plans_.size(); r++)
+  for (uint32_t r = 0; r < nranks_; r++)
     for (uint32_t g = 0; g < first_.groups; g++) {
       const auto &lanes = plans_[r]->lanes;
       if (has_out(*plans_[r]) && std::none_of(lanes.begin(), lanes.end(), [g](const PlanLane &l) { return l.group == g; }))
@@ -151,11 +152,11 @@ void CheckRun::execute(LaneState &l, uint32_t lane) {
     if (m.tag != tag || m.chunks != size.count) {
       const Wire &wire = w_.wires[static_cast<size_t>(&f - fifos_.data())];
       if (m.chunks == 1 && size.count == 1)
-        findings_.add("link", "{}: expects the chunk with identity {} from rank {} (conn {}), which sends {}", where(l), tag,
-                      wire.src, wire.conn, m.tag);
+        findings_.add("link", "{}: expects the chunk with identity {} from {} (conn {}), which sends {}", where(l), tag,
+                      rank_name(plans_, wire.src), wire.conn, m.tag);
       else
-        findings_.add("link", "{}: expects {} chunks from rank {} (conn {}), which sends {} or others", where(l), size.count,
-                      wire.src, wire.conn, m.chunks);
+        findings_.add("link", "{}: expects {} chunks from {} (conn {}), which sends {} or others", where(l), size.count,
+                      rank_name(plans_, wire.src), wire.conn, m.chunks);
     }
   }
   for (uint32_t j = 0; j < size.count; j++) {
@@ -285,12 +286,12 @@ void CheckRun::finish_slice(LaneState &l) {
   bool last = true;
   for (uint32_t i = w_.lane_base[l.rank]; i < w_.lane_base[l.rank + 1]; i++)
     if (lanes_[i].group == l.group && lanes_[i].slice <= slice) last = false;
-  if (last && has_out(plan_of(l))) check_results(l, slice);
+  if (last && l.rank < nranks_ && has_out(plan_of(l))) check_results(l, slice);
   wake_rank(l.rank);
 }
 
 template <class Fn> void CheckRun::expected(uint32_t rank, uint32_t chunk, Fn fn) const {
-  const uint32_t n = static_cast<uint32_t>(plans_.size()), k = first_.pieces();
+  const uint32_t n = nranks_, k = first_.pieces();
   const auto root = static_cast<uint32_t>(first_.request.root);
   switch (first_.request.coll) {
   case TUTTI_COLL_BROADCAST:
@@ -395,12 +396,14 @@ std::string CheckRun::waits_for(const LaneState &l, uint32_t lane) const {
   for (uint32_t i = 0; i < s.recv_count; i++) {
     const uint32_t wire = w_.source(lane, static_cast<uint32_t>(s.recv_first + shift + i));
     if (fifos_[wire].used == 0)
-      return fmt::format("{} waits for a message from rank {} (conn {})", at, w_.wires[wire].src, w_.wires[wire].conn);
+      return fmt::format("{} waits for a message from {} (conn {})", at, rank_name(plans_, w_.wires[wire].src),
+                         w_.wires[wire].conn);
   }
   for (uint32_t i = 0; i < s.send_count; i++)
     for (uint32_t wire : w_.targets(lane, static_cast<uint32_t>(s.send_first + shift + i)))
       if (fifos_[wire].used == depth_)
-        return fmt::format("{} waits for room in its link to rank {} (conn {})", at, w_.wires[wire].dst, w_.wires[wire].conn);
+        return fmt::format("{} waits for room in its link to {} (conn {})", at, rank_name(plans_, w_.wires[wire].dst),
+                           w_.wires[wire].conn);
   return at + " waits for a step of another lane";
 }
 

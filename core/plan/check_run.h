@@ -9,7 +9,7 @@
 //    message of the slice has its place, and slice 0 shows every circle. Slices in which chunks have ended have fewer messages;
 //    then "depth messages back" reaches further back, which is earlier.
 #pragma once
-#include "plan/wiring.h"
+#include "plan/groups.h"
 #include <deque>
 #include <unordered_map>
 
@@ -44,6 +44,7 @@ private:
 
 class CheckRun {
 public:
+  // Of all ranks and, behind them, those that stand for groups.
   // exact: keeps multisets of contributions, so that findings name them. Decides nothing, costs most of the time.
   CheckRun(Plans plans, const Wiring &wiring, const CheckOptions &options, bool exact, Findings &findings);
   void run(); // findings "result", "link", "deadlock"
@@ -69,7 +70,9 @@ private:
 
   const Plan &plan_of(const LaneState &l) const { return *plans_[l.rank]; }
   const tutti_step &step_of(const LaneState &l) const { return plan_of(l).lanes[l.lane].steps[l.step]; }
-  static std::string where(const LaneState &l) { return fmt::format("rank {} lane {} step {}", l.rank, l.lane, l.step); }
+  std::string where(const LaneState &l) const {
+    return fmt::format("{} lane {} step {}", rank_name(plans_, l.rank), l.lane, l.step);
+  }
 
   void wake(uint32_t lane);
   void wake_rank(uint32_t rank);
@@ -102,6 +105,7 @@ private:
   Findings &findings_;
   const Plan &first_; // rank 0's: what all ranks share
   const bool reduces_, nonuniform_;
+  const uint32_t nranks_;
   uint32_t depth_, window_, slices_;
   std::vector<LaneState> lanes_;
   std::vector<Fifo> fifos_;

@@ -3,6 +3,7 @@
 #include "plan/wiring.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace tutti {
 namespace {
@@ -20,7 +21,8 @@ std::string links_text(const std::vector<tutti_link> &links, uint32_t first, uin
   std::string text;
   for (uint32_t i = 0; i < std::min(count, 8u); i++) {
     const tutti_link &l = links[first + i];
-    text += fmt::format("{}{}{}/{}", i ? "," : "", l.flags & TUTTI_LINK_MULTICAST ? "*" : "", l.peer, l.conn);
+    const char *kind = l.flags & TUTTI_LINK_MULTICAST ? "*" : l.flags & TUTTI_LINK_REDUCING ? "group " : "";
+    text += fmt::format("{}{}{}/{}", i ? "," : "", kind, l.peer, l.conn);
   }
   if (count > 8) text += fmt::format(",... ({})", count);
   if (s.repeat > 1 && s.link_stride != 0) text += fmt::format(" {:+}", s.link_stride);
@@ -97,7 +99,10 @@ nlohmann::ordered_json step_json(const Plan &plan, const PlanLane &lane, size_t 
 nlohmann::ordered_json links_json(const std::vector<tutti_link> &links) {
   auto j = nlohmann::ordered_json::array();
   for (const tutti_link &l : links)
-    j.push_back({{"peer", l.peer}, {"conn", l.conn}, {"multicast", (l.flags & TUTTI_LINK_MULTICAST) != 0}});
+    j.push_back({{"peer", l.peer},
+                 {"conn", l.conn},
+                 {"multicast", (l.flags & TUTTI_LINK_MULTICAST) != 0},
+                 {"reducing", (l.flags & TUTTI_LINK_REDUCING) != 0}});
   return j;
 }
 
@@ -174,11 +179,20 @@ std::string dump_dot(Plans plans) {
   std::string out = fmt::format("digraph plan {{\n  label=\"{} by {}, {} ranks: chunks per link and slice, + combined\";\n",
                                 coll_name(plans[0]->request.coll), plans[0]->algo, plans[0]->request.nranks);
   out += "  layout=circo; node [shape=circle];\n";
+  std::set<int32_t> groups;
   for (const auto &p : plans)
-    for (const PlanLane &lane : p->lanes)
+    for (const PlanLane &lane : p->lanes) {
+      for (const tutti_link &l : lane.recv)
+        if (l.flags & TUTTI_LINK_REDUCING) {
+          groups.insert(l.peer);
+          out += fmt::format("  group{} -> {};\n", l.peer, p->request.rank);
+        }
       for (uint32_t i = 0; i < lane.send.size(); i++) {
         const std::string label = traffic(lane, i);
-        if (lane.send[i].flags & TUTTI_LINK_MULTICAST) {
+        if (lane.send[i].flags & TUTTI_LINK_REDUCING) {
+          groups.insert(lane.send[i].peer);
+          out += fmt::format("  {} -> group{} [label=\"{}\"];\n", p->request.rank, lane.send[i].peer, label);
+        } else if (lane.send[i].flags & TUTTI_LINK_MULTICAST) {
           for (const auto &to : plans)
             if (to != p && to->request.node_of_rank[static_cast<size_t>(to->request.rank)] ==
                                p->request.node_of_rank[static_cast<size_t>(p->request.rank)])
@@ -187,6 +201,8 @@ std::string dump_dot(Plans plans) {
           out += fmt::format("  {} -> {} [label=\"{}\"];\n", p->request.rank, lane.send[i].peer, label);
         }
       }
+    }
+  for (const int32_t g : groups) out += fmt::format("  group{} [label=\"group {}\", shape=box];\n", g, g);
   return out + "}\n";
 }
 

@@ -15,6 +15,11 @@ struct Fifo {
   bool has_writer = false, has_reader = false;
 };
 
+// A collnet group: takes the front of every sender's FIFO at once.
+struct Group {
+  std::map<int, Fifo> senders, receivers; // by rank
+};
+
 struct Lane {
   uint32_t rank, number;
   uint64_t slice = 0;
@@ -40,6 +45,7 @@ public:
       moved = false;
       for (size_t i = 0; i < lanes_.size() && error_.ok(); i++)
         moved |= advance(lanes_[options_.reverse ? lanes_.size() - 1 - i : i]);
+      for (auto &[number, group] : groups_) moved |= error_.ok() && combine(group);
     }
     TUTTI_TRY(error_);
     for (const Lane &l : lanes_)
@@ -47,6 +53,10 @@ public:
         return fail(Code::internal, "rank {} lane {} step {} of slice {} waits for ever", l.rank, l.number, l.step, l.slice);
     for (const auto &[key, fifo] : fifos_)
       if (!fifo.slots.empty()) return fail(Code::internal, "{} messages were never taken", fifo.slots.size());
+    for (const auto &[number, group] : groups_)
+      for (const auto *side : {&group.senders, &group.receivers})
+        for (const auto &[rank, fifo] : *side)
+          if (!fifo.slots.empty()) return fail(Code::internal, "messages of group {} were never taken", number);
     return {};
   }
 
@@ -59,11 +69,19 @@ private:
       for (uint32_t n = 0; n < plans_[r]->lanes.size(); n++) {
         Lane &lane = lanes_.emplace_back(Lane{r, n, 0, 0, 0, {}, {}});
         for (const tutti_link &l : plans_[r]->lanes[n].recv) {
+          if (l.flags & TUTTI_LINK_REDUCING) {
+            lane.recv.push_back(&groups_[l.peer].receivers[me]);
+            continue;
+          }
           lane.recv.push_back(&fifos_[{l.peer, me, l.conn}]);
           lane.recv.back()->has_reader = true;
         }
         for (const tutti_link &l : plans_[r]->lanes[n].send) {
           auto &targets = lane.send.emplace_back();
+          if (l.flags & TUTTI_LINK_REDUCING) {
+            targets.push_back(&groups_[l.peer].senders[me]);
+            continue;
+          }
           for (int to = 0; to < static_cast<int>(plans_.size()); to++)
             if (l.flags & TUTTI_LINK_MULTICAST ? to != me : to == l.peer) targets.push_back(&fifos_[{me, to, l.conn}]);
           for (Fifo *f : targets) f->has_writer = true;
@@ -74,6 +92,31 @@ private:
       if (!f.has_reader || !f.has_writer)
         return fail(Code::internal, "link {} -> {} conn {} has one end", std::get<0>(key), std::get<1>(key), std::get<2>(key));
     return {};
+  }
+
+  bool combine(Group &g) {
+    for (const auto &[rank, fifo] : g.senders)
+      if (fifo.slots.empty()) return false;
+    for (const auto &[rank, fifo] : g.receivers)
+      if (fifo.slots.size() >= depth_) return false;
+    if (g.senders.empty()) return false;
+    Block v;
+    for (auto &[rank, fifo] : g.senders) { // in rank order
+      const Block next = std::move(fifo.slots.front());
+      fifo.slots.pop_front();
+      if (rank == g.senders.begin()->first) {
+        v = next;
+        continue;
+      }
+      if (next.size() != v.size()) {
+        error_ = fail(Code::internal, "rank {} sends {} bytes to a group, another one {}", rank, next.size(), v.size());
+        return false;
+      }
+      arithmetic_.reduce(v.data(), next.data(), v.size());
+    }
+    if (g.senders.size() > 1 && arithmetic_.round) arithmetic_.round(v.data(), v.size());
+    for (auto &[rank, fifo] : g.receivers) fifo.slots.push_back(v);
+    return true;
   }
 
   void count_slices() {
@@ -222,6 +265,7 @@ private:
   const uint32_t depth_, window_;
   uint64_t slices_ = 0;
   std::map<std::tuple<int, int, uint16_t>, Fifo> fifos_; // (from, to, conn)
+  std::map<int, Group> groups_;
   std::vector<Lane> lanes_;
   std::vector<std::vector<Block>> scratch_;
   Status error_;

@@ -1,5 +1,6 @@
 #include "plan/simulate.h"
 #include "base/types.h"
+#include "plan/groups.h"
 #include "plan/refs.h"
 #include <algorithm>
 #include <deque>
@@ -15,16 +16,17 @@ class Simulator {
 public:
   Simulator(Plans plans, const Wiring &wiring, const SimulateOptions &options) : plans_(plans), w_(wiring), o_(options) {
     const Plan &p = *plans[0];
-    const auto n = static_cast<uint32_t>(plans.size());
-    const uint32_t blocks = std::max(coll_in_blocks(p.request.coll, n), coll_out_blocks(p.request.coll, n));
+    const auto all = static_cast<uint32_t>(plans.size());
+    n_ = static_cast<uint32_t>(p.request.nranks);
+    const uint32_t blocks = std::max(coll_in_blocks(p.request.coll, n_), coll_out_blocks(p.request.coll, n_));
     block_ = o_.bytes / blocks;
     slice_ = o_.slice ? o_.slice : std::max<uint64_t>(block_, 1);
     slices_ = std::max<uint64_t>((chunk(p, 0, TUTTI_BUF_IN, 0).bytes + slice_ - 1) / slice_, 1);
     depth_ = o_.depth ? o_.depth : p.min_depth;
     window_ = p.window ? p.window : kUnlimited;
     links_.resize(w_.wires.size());
-    ports_.resize(size_t{n} * 4);
-    for (uint32_t r = 0; r < n; r++)
+    ports_.resize(size_t{all} * 4);
+    for (uint32_t r = 0; r < all; r++)
       for (uint32_t l = 0; l < plans[r]->lanes.size(); l++) lanes_.push_back({r, l, plans[r]->lanes[l].group, {}});
     for (uint32_t l = 0; l < lanes_.size(); l++) lanes_[l].finished.resize(plan_of(l).lanes[lanes_[l].lane].steps.size());
     out_.wires = w_.wires;
@@ -51,8 +53,8 @@ public:
                   o_.limit);
     for (uint32_t l = 0; l < lanes_.size(); l++)
       if (lanes_[l].slice < slices_)
-        return fail(Code::invalid_argument, "rank {} lane {} step {} waits for ever", lanes_[l].rank, lanes_[l].lane,
-                    lanes_[l].step);
+        return fail(Code::invalid_argument, "{} lane {} step {} waits for ever", rank_name(plans_, lanes_[l].rank),
+                    lanes_[l].lane, lanes_[l].step);
     find_critical();
     return std::move(out_);
   }
@@ -113,11 +115,20 @@ private:
                    .bytes;
     return bytes;
   }
+  bool to_group(const Wire &w) const { return w.dst >= n_; }
+  bool from_group(const Wire &w) const { return w.src >= n_; }
   bool between_hosts(const Wire &w) const {
     const auto &node = plans_[0]->request.node_of_rank;
-    return node[w.src] != node[w.dst];
+    return to_group(w) || from_group(w) || node[w.src] != node[w.dst];
   }
   const LinkCost &cost(const Wire &w) const { return between_hosts(w) ? o_.net : o_.host; }
+  double alpha(const Wire &w) const { return cost(w).alpha * (to_group(w) || from_group(w) ? o_.group_depth : 1); }
+  // How long a message occupies the port of its sender, or of its receiver.
+  double occupies(const Wire &w, uint64_t bytes, bool receiving) const {
+    const bool groups = receiving ? to_group(w) : from_group(w);
+    const double beta = groups ? o_.group_beta : cost(w).beta;
+    return beta > 0 ? static_cast<double>(bytes) / beta : 0;
+  }
   Port &port(uint32_t rank, const Wire &w, bool receiving) {
     return ports_[size_t{rank} * 4 + (between_hosts(w) ? 2 : 0) + (receiving ? 1 : 0)];
   }
@@ -235,14 +246,14 @@ private:
       if (leads) { // written once, for all readers
         leaves = std::max(now, out.free);
         before = out.free > now ? out.message : -1;
-        out.free = leaves + static_cast<double>(bytes) / cost(w).beta;
+        out.free = leaves + occupies(w, bytes, false);
         out.message = m;
         end = std::max(end, out.free);
       }
       out_.messages.push_back({wire, number, number, bytes, leaves, 0, before});
       links_[wire].used++;
       out_.wire_bytes[wire] += bytes;
-      at(leaves + cost(w).alpha, What::head, m);
+      at(leaves + alpha(w), What::head, m);
       return true;
     });
     out_.runs[number].end = end;
@@ -255,10 +266,11 @@ private:
     const Wire &w = w_.wires[message.wire];
     Port &in = port(w.dst, w, true);
     if (in.free > now) message.behind = in.message;
-    in.free = std::max(now, in.free) + static_cast<double>(message.bytes) / cost(w).beta;
+    in.free = std::max(now, in.free) + occupies(w, message.bytes, true);
     in.message = m;
-    message.arrives = in.free;
-    at(in.free, What::tail, m);
+    // A port that takes more than its sender gives still has the tail no earlier than that has left.
+    message.arrives = std::max(in.free, now + static_cast<double>(message.bytes) / cost(w).beta);
+    at(message.arrives, What::tail, m);
   }
   void tail_arrives(uint32_t m, double now) {
     const uint32_t wire = out_.messages[m].wire;
@@ -310,6 +322,7 @@ private:
   Plans plans_;
   const Wiring &w_;
   const SimulateOptions o_;
+  uint32_t n_ = 0; // ranks; from there on they stand for groups
   uint64_t block_ = 0, slice_ = 1;
   uint64_t slices_ = 1; // at most o_.limit
   uint32_t depth_ = 2, window_ = kUnlimited;
@@ -332,9 +345,10 @@ Result<Simulation> simulate(Plans plans, const SimulateOptions &options) {
   if (plans.empty()) findings.add("shape", "no plans");
   check_shapes(plans, findings);
   if (!findings.empty()) return fail(Code::invalid_argument, "{}", findings.take()[0].text);
-  const Wiring wiring = wire_links(plans, findings);
+  const WithGroups all(plans, findings);
+  const Wiring wiring = wire_links(all.plans(), findings);
   if (!findings.empty()) return fail(Code::invalid_argument, "{}", findings.take()[0].text);
-  return Simulator(plans, wiring, options).run();
+  return Simulator(all.plans(), wiring, options).run();
 }
 
 } // namespace tutti

@@ -4,7 +4,8 @@
 // b / beta each. A rank has one port per direction to ranks of its own host and one to other hosts; messages queue for a port
 // in the order in which they come. A step begins when its lane is free, its deps have finished, its messages have arrived and
 // its links have room (depth slots each, freed when the reader's step ends); it ends when its last message has left. Copies and
-// arithmetic take no time.
+// arithmetic take no time. A collnet group is a rank more: its ports take group_beta for all members together, or as much as
+// comes, and alpha is that of group_depth links between hosts.
 #pragma once
 #include "plan/chunks.h"
 #include "plan/wiring.h"
@@ -20,6 +21,8 @@ struct SimulateOptions {
   uint64_t slice = 0; // bytes; 0 = whole chunks
   uint32_t depth = 0; // 0 = the plans' min_depth
   LinkCost host{0.5e-6, 10e9}, net{10e-6, 3e9};
+  double group_beta = 0;     // bytes per second into a collnet group, of all members together; 0 = no limit
+  uint32_t group_depth = 1;  // aggregators between a member and the root of the tree, the root included
   uint32_t limit = 1u << 24; // of steps, and of messages: about 1 GiB
 };
 
@@ -46,7 +49,7 @@ struct Simulation {
   double seconds = 0;
   std::vector<SimRun> runs; // by begin
   std::vector<SimMessage> messages;
-  std::vector<Wire> wires;          // as SimMessage::wire counts
+  std::vector<Wire> wires;          // as SimMessage::wire counts; ranks from n on stand for groups
   std::vector<uint64_t> wire_bytes; // by wire
   std::vector<SimHop> critical;     // first to last: what determined `seconds`
 };

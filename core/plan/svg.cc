@@ -1,5 +1,6 @@
 // Draws a simulation as a space-time diagram.
 #include "base/types.h"
+#include "plan/groups.h"
 #include "plan/refs.h"
 #include "plan/simulate.h"
 #include "plan/svg_page.h"
@@ -104,7 +105,7 @@ private:
 
   std::string head(double height) const {
     const double width = kLeft + width_ + 60;
-    std::string title = fmt::format("{} by {}, {} ranks", coll_name(p_.request.coll), p_.algo, plans_.size());
+    std::string title = fmt::format("{} by {}, {} ranks", coll_name(p_.request.coll), p_.algo, p_.request.nranks);
     if (p_.request.root >= 0) title += fmt::format(", root {}", p_.request.root);
     std::string sub = fmt::format("simulated: {} in all, {} messages, {} chunk{}", time_text(s_.seconds), s_.messages.size(),
                                   colour_.size(), colour_.size() == 1 ? "" : "s");
@@ -116,8 +117,8 @@ private:
       const size_t lanes = plans_[r]->lanes.size();
       const double height = static_cast<double>(lanes) * kLanePitch;
       out_ += svg::rect(kLeft - 8, rank_y_[r] - 4, width_ + 52, height, r % 2 ? "#f4f4f4" : "#ececec");
-      out_ += fmt::format("<text x=\"16\" y=\"{:.1f}\" font-size=\"14\" font-weight=\"bold\">rank {}</text>\n",
-                          rank_y_[r] + height / 2, r);
+      out_ += fmt::format("<text x=\"16\" y=\"{:.1f}\" font-size=\"14\" font-weight=\"bold\">{}</text>\n",
+                          rank_y_[r] + height / 2, rank_name(plans_, r));
       for (uint32_t l = 0; lanes > 1 && l < lanes; l++)
         out_ += svg::text(kLeft - 12, lane_y(r, l) + 15, "font-size=\"10\" fill=\"#666\" text-anchor=\"end\"",
                           fmt::format("{}", l));
@@ -157,8 +158,8 @@ private:
     std::string label = has(s, TUTTI_STEP_REDUCE) ? "+" : "";
     label += chunk_name(list[0]);
     if (list.size() > 1) label += "…";
-    std::string tip = fmt::format("rank {} lane {} step {} iteration {} slice {}: {}chunk", r.rank, r.lane, r.step, r.iter,
-                                  r.slice, has(s, TUTTI_STEP_REDUCE) ? "combines " : "");
+    std::string tip = fmt::format("{} lane {} step {} iteration {} slice {}: {}chunk", rank_name(plans_, r.rank), r.lane,
+                                  r.step, r.iter, r.slice, has(s, TUTTI_STEP_REDUCE) ? "combines " : "");
     for (const auto &c : list) tip += " " + chunk_name(c);
     tip += fmt::format(", {} to {}", time_text(r.begin), time_text(r.end));
     out_ += fmt::format(
@@ -224,7 +225,9 @@ Result<std::string> draw_svg(Plans plans, const Simulation &simulation) {
   if (simulation.runs.size() > kMostDrawn)
     return fail(Code::invalid_argument, "{} steps are too many to draw (limit {}): fewer ranks, channels or slices",
                 simulation.runs.size(), kMostDrawn);
-  return Drawing(plans, simulation).draw();
+  Findings findings; // none: they could be simulated
+  const WithGroups all(plans, findings);
+  return Drawing(all.plans(), simulation).draw();
 }
 
 } // namespace tutti

@@ -1,4 +1,5 @@
 #include "plan/wiring.h"
+#include "plan/groups.h"
 #include "plan/refs.h"
 #include <algorithm>
 #include <unordered_map>
@@ -54,12 +55,13 @@ public:
     w_.send_start.push_back(static_cast<uint32_t>(w_.send_wire.size()));
     for (const Wire &wire : w_.wires)
       if (wire.writer == kNoWire)
-        findings_.add("link", "rank {} receives from rank {} (conn {}), which has no such send link", wire.dst, wire.src,
+        findings_.add("link", "{} receives from {} (conn {}), which has no such send link", name(wire.dst), name(wire.src),
                       wire.conn);
     return std::move(w_);
   }
 
 private:
+  std::string name(uint32_t rank) const { return rank_name(plans_, rank); }
   static uint64_t key(uint64_t src, uint64_t dst, uint64_t conn, bool multicast) {
     return (src << 40) ^ (dst << 17) ^ (conn << 1) ^ (multicast ? 1 : 0);
   }
@@ -98,7 +100,7 @@ private:
   void add_target(uint32_t src, uint32_t dst, const tutti_link &l, const PlanLane &lane, const LinkUse &use, size_t i) {
     const auto it = by_key_.find(key(src, dst, l.conn, l.flags & TUTTI_LINK_MULTICAST));
     if (it == by_key_.end()) {
-      findings_.add("link", "rank {} sends to rank {} (conn {}), which has no such receive link", src, dst, l.conn);
+      findings_.add("link", "{} sends to {} (conn {}), which has no such receive link", name(src), name(dst), l.conn);
       return;
     }
     Wire &wire = w_.wires[it->second];
@@ -106,11 +108,11 @@ private:
     wire.width = std::max(wire.width, use.width[i]);
     w_.send_wire.push_back(it->second);
     if (messages_[it->second] != use.messages[i])
-      findings_.add("link", "rank {} sends {} messages per slice to rank {} (conn {}), which expects {}", src, use.messages[i],
-                    dst, l.conn, messages_[it->second]);
+      findings_.add("link", "{} sends {} messages per slice to {} (conn {}), which expects {}", name(src), use.messages[i],
+                    name(dst), l.conn, messages_[it->second]);
     if (groups_[it->second] != lane.group)
-      findings_.add("link", "rank {} sends group {} to rank {} (conn {}), which expects group {}", src, lane.group, dst, l.conn,
-                    groups_[it->second]);
+      findings_.add("link", "{} sends group {} to {} (conn {}), which expects group {}", name(src), lane.group, name(dst),
+                    l.conn, groups_[it->second]);
   }
 
   Plans plans_;

@@ -48,8 +48,9 @@ struct Link {
   uint32_t depth = 2;
   bool has_writer = false, has_reader = false;
 };
-struct Runner { // a lane at work
+struct Runner { // a lane at work, or a collnet group, which has a rank number behind those of ranks
   size_t rank = 0, lane = 0;
+  bool group = false;
   uint64_t slice = 0;
   uint32_t step = 0, iter = 0;
   bool taken = false;
@@ -193,6 +194,7 @@ struct Executor::Impl {
   // What may land before its step is reached may be there from the beginning: whoever reads its place first reads that.
   void land_early() {
     for (Runner &l : runners) {
+      if (l.group) continue;
       const PlanLane &lane = plans[l.rank]->lanes[l.lane];
       for (size_t i = 0; memory[l.rank].has_out && i < lane.steps.size(); i++)
         for (uint32_t iter = 0; (lane.life[i] & (in_place ? kRecvEarlyInPlace : kRecvEarly)) && iter < lane.steps[i].repeat;
@@ -206,7 +208,7 @@ struct Executor::Impl {
 
   // ---- links ------------------------------------------------------------------------------------------------------------
   void wire() {
-    std::map<std::tuple<int, int, uint32_t>, size_t> number; // (from, to, conn)
+    std::map<std::tuple<int, int, uint32_t>, size_t> number; // (from, to, conn); group g is n + g
     const auto link = [&](int from, int to, uint32_t conn, uint32_t depth) {
       const auto [it, fresh] = number.try_emplace({from, to, conn}, links.size());
       if (fresh) links.push_back({{}, depth, false, false});
@@ -219,20 +221,59 @@ struct Executor::Impl {
         l.lane = i;
         const uint32_t depth = plans[r]->min_depth;
         for (const tutti_link &k : plans[r]->lanes[i].recv) {
-          l.recv.push_back(link(k.peer, static_cast<int>(r), k.conn, depth));
+          const int from = k.flags & TUTTI_LINK_REDUCING ? n + k.peer : k.peer;
+          l.recv.push_back(link(from, static_cast<int>(r), k.conn, depth));
           links[l.recv.back()].has_reader = true;
         }
         for (const tutti_link &k : plans[r]->lanes[i].send) {
           auto &to = l.send.emplace_back();
+          if (k.flags & TUTTI_LINK_REDUCING) to.push_back(link(static_cast<int>(r), n + k.peer, k.conn, depth));
           for (int peer = 0; peer < n; peer++)
-            if (k.flags & TUTTI_LINK_MULTICAST ? peer != static_cast<int>(r) : peer == k.peer)
+            if (k.flags & TUTTI_LINK_MULTICAST ? peer != static_cast<int>(r) : to.empty() && peer == k.peer)
               to.push_back(link(static_cast<int>(r), peer, k.conn, depth));
           for (const size_t at : to) links[at].has_writer = true;
         }
       }
+    std::map<int, bool> groups;
+    for (const auto &[key, at] : number)
+      for (const int end : {std::get<0>(key), std::get<1>(key)})
+        if (end >= n) groups[end - n] = true;
+    for (const auto &[group, used] : groups)
+      add_group(group, [&](int from, int to) {
+        const auto it = number.find({from, to, 0});
+        return it == number.end() ? links.size() : it->second;
+      });
     for (const auto &[key, at] : number)
       if (!links[at].has_reader || !links[at].has_writer)
         unwired = fmt::format("hang: link {} -> {} conn {} has one end", std::get<0>(key), std::get<1>(key), std::get<2>(key));
+  }
+
+  // find(from, to): the number of a link, or more than there are. Who takes part in what way follows from the collective.
+  template <class Find> void add_group(int group, Find find) {
+    Runner g;
+    g.group = true;
+    g.rank = plans.size() + static_cast<size_t>(group);
+    const bool broadcast = coll == TUTTI_COLL_BROADCAST, reduce = coll == TUTTI_COLL_REDUCE;
+    for (int r = 0; r < n; r++) {
+      const PlanRequest &q = plans[static_cast<size_t>(r)]->request;
+      if (q.channel[static_cast<size_t>(group)].head != r) continue;
+      const bool root_here = root >= 0 && q.node_of_rank[static_cast<size_t>(r)] == q.node_of_rank[static_cast<size_t>(root)];
+      const bool gives = !broadcast || root_here, gets = broadcast ? !root_here : !reduce || root_here;
+      const size_t in = find(r, n + group), out = find(n + group, r);
+      if (gives != (in < links.size()) || gets != (out < links.size())) {
+        unwired = fmt::format("hang: rank {} posts something else to group {} than the others", r, group);
+        return;
+      }
+      if (gives) {
+        g.recv.push_back(in);
+        links[in].has_reader = true;
+      }
+      if (gets) {
+        g.send.push_back({out});
+        links[out].has_writer = true;
+      }
+    }
+    runners.push_back(g);
   }
 
   // ---- one event --------------------------------------------------------------------------------------------------------
@@ -262,6 +303,7 @@ struct Executor::Impl {
   }
   // One event of a lane; false: it has to wait.
   bool advance(Runner &l) {
+    if (l.group) return combine(l);
     const auto &steps = plans[l.rank]->lanes[l.lane].steps;
     if (l.step == 0 && l.iter == 0 && !l.taken && !may_begin(l)) return false;
     if (steps.empty()) {
@@ -280,6 +322,42 @@ struct Executor::Impl {
     if (++l.iter == s.repeat) l.iter = 0, l.step++;
     if (l.step == steps.size()) l.step = 0, l.slice++;
     return true;
+  }
+  // The front messages of all senders, once they are there, and where all receivers have room.
+  bool combine(Runner &g) {
+    bool waiting = g.recv.empty(), passes = false;
+    for (const size_t at : g.recv) {
+      auto &queue = links[at].queue;
+      if (queue.empty())
+        waiting = true;
+      else if (queue[0].delay > 0)
+        queue[0].delay--, waiting = passes = true;
+    }
+    for (const auto &to : g.send) waiting |= links[to[0]].queue.size() >= links[to[0]].depth;
+    if (waiting) return passes;
+    Message sum;
+    for (const size_t at : g.recv) {
+      auto &parts = links[at].queue[0].parts;
+      for (Part &p : parts)
+        if (p.home) p.value = *p.home, p.home = nullptr;
+      if (at == g.recv[0]) {
+        sum.parts = parts;
+      } else if (parts.size() != sum.parts.size()) {
+        failure = "wrong: members post messages of different sizes";
+        return false;
+      } else {
+        for (size_t j = 0; j < parts.size(); j++) {
+          if (parts[j].bytes != sum.parts[j].bytes) failure = "wrong: members post messages of different sizes";
+          if (parts[j].bytes) sum.parts[j].value = both(sum.parts[j].value, parts[j].value);
+        }
+      }
+      links[at].queue.erase(links[at].queue.begin());
+    }
+    for (const auto &to : g.send) {
+      sum.delay = static_cast<uint32_t>(random() % 6);
+      links[to[0]].queue.push_back(sum);
+    }
+    return failure.empty();
   }
   // Operands come into the lane's hands. Their slots are free at once: that lets the sender run ahead furthest.
   bool take(Runner &l, const tutti_step &s) {
@@ -379,7 +457,8 @@ struct Executor::Impl {
   std::string verdict() {
     if (!failure.empty()) return failure;
     for (const Runner &l : runners)
-      if (l.slice < slices) return fmt::format("hang: rank {} lane {} step {} slice {}", l.rank, l.lane, l.step, l.slice);
+      if (!l.group && l.slice < slices)
+        return fmt::format("hang: rank {} lane {} step {} slice {}", l.rank, l.lane, l.step, l.slice);
     for (const Link &l : links)
       if (!l.queue.empty()) return "wrong: a message was never taken";
     std::map<std::tuple<uint64_t, uint64_t>, uint64_t> order; // (offset, bytes) of an all_reduce

@@ -212,8 +212,22 @@ std::vector<std::string> algorithms() {
 }
 
 std::string Case::name() const {
-  return fmt::format("{} n={} root={} channels={} flags={:#x} order={}", coll_name(coll), n, root, channels, flags, odd_order);
+  return fmt::format("{} n={} root={} channels={} flags={:#x} order={} hosts={}", coll_name(coll), n, root, channels, flags,
+                     odd_order, hosts);
 }
+
+namespace {
+
+void place_on_hosts(const Case &c, PlanRequest *q) {
+  std::vector<int> here;
+  for (int r = 0; r < c.n; r++) {
+    q->node_of_rank[static_cast<size_t>(r)] = r % c.hosts;
+    if (r % c.hosts == q->rank % c.hosts) here.push_back(r);
+  }
+  for (size_t i = 0; i < q->channel.size(); i++) q->channel[i].head = here[(i + here.size() - 1) % here.size()];
+}
+
+} // namespace
 
 PlanRequest request(const Case &c, int rank) {
   PlanRequest q = PlanRequest::simple(c.coll, rank, c.n, c.root, c.channels, c.flags);
@@ -225,6 +239,7 @@ PlanRequest request(const Case &c, int rank) {
       std::sort(order.begin(), order.end(),
                 [i](int a, int b) { return mix(static_cast<uint64_t>(a) + 9 * i) < mix(static_cast<uint64_t>(b) + 9 * i); });
   }
+  if (c.hosts) place_on_hosts(c, &q);
   return q;
 }
 
@@ -254,8 +269,10 @@ void for_cases(std::span<const int> sizes, const std::function<void(const Case &
                                       coll == TUTTI_COLL_BROADCAST || coll == TUTTI_COLL_BARRIER;
             if ((flags & TUTTI_REQ_NONUNIFORM) && equal_blocks) continue;
             if ((flags & TUTTI_REQ_IN_PLACE) && !has_in_place_form(coll)) continue;
-            fn({coll, n, root, channels, flags, n % 2 == 1});
-            if (n > 2 && channels == 2) fn({coll, n, root, channels, flags | TUTTI_REQ_MULTICAST, false});
+            fn({coll, n, root, channels, flags, n % 2 == 1, 0});
+            if (n > 2 && channels == 2) fn({coll, n, root, channels, flags | TUTTI_REQ_MULTICAST, false, 0});
+            if (!(flags & TUTTI_REQ_NONUNIFORM) && equal_blocks)
+              fn({coll, n, root, channels, flags | TUTTI_REQ_COLLNET, false, channels == 1 ? n : (n + 2) / 3});
           }
     }
 }

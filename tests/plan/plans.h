@@ -18,13 +18,14 @@ struct Case {
   int n = 2, root = -1;
   uint32_t channels = 1, flags = 0;
   bool odd_order = false; // channels whose rings are no rotation of the rank order
+  int hosts = 0;          // with TUTTI_REQ_COLLNET: ranks are dealt to so many hosts; each channel has other heads
   std::string name() const;
 };
 PlanRequest request(const Case &c, int rank);
 // Empty when the algorithm does not support it; a malformed plan fails the test.
 PlanSet build(std::string_view algorithm, const Case &c);
 // Calls fn for every collective, its roots (all up to 5 ranks, else three of them), 1 to 3 channels, all flags that
-// matter, with links of several readers for two channels.
+// matter, with links of several readers for two channels, and with collnet groups.
 void for_cases(std::span<const int> sizes, const std::function<void(const Case &)> &fn);
 
 // The plan again, through a builder: what a mutated copy must survive.
