@@ -34,6 +34,7 @@ struct Error {
   std::string endpoint;
   std::string hint; // what to do; appended to the line as "; hint"
   std::string message;
+  bool survived = false;    // of one operation alone: the communicator goes on
   std::string line() const; // "rank 3: <message>; <hint>" as shown to people
 };
 

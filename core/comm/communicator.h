@@ -29,6 +29,7 @@ inline Error no_error() {
 struct Core {
   std::unique_ptr<Bootstrap> bootstrap;
   std::shared_ptr<Engine> engine;
+  uint64_t job = 0; // the same for all communicators that were split from one
   ~Core() { engine.reset(); }
 };
 
@@ -37,7 +38,8 @@ struct Point {
   std::shared_ptr<Core> core;
   uint64_t seq = 0;
   bool done() const { return core->engine->completed() >= seq; }
-  Status wait() const { return done() ? Status() : core->engine->wait(seq); }
+  bool settled() const { return done() && core->engine->clean(seq); } // and nobody has to be told of an error
+  Status wait() const { return settled() ? Status() : core->engine->wait(seq); }
 };
 
 // Bytes of each block, for v-collectives: alltoallv has both sides, the others the side that has a block for each rank.
@@ -192,7 +194,11 @@ private:
   Status set_up(); // after the bootstrap: agreement, net, engine, selection
   Status exchange_selection();
   Status exchange_readable();
-  std::shared_ptr<const CostModel> cost_model(const CostConstants &constants, const CostModel::Device &net) const;
+  Status set_up_collnet();
+  Status share_table(const Selector::Input &in, const Topology &topology, std::unique_ptr<Selector> *selector,
+                     SelectionTable *out);
+  std::shared_ptr<const CostModel> cost_model(const Topology &topology, const CostConstants &constants,
+                                              const CostModel::Device &net) const;
   void farewell();
   Status start_engine(Iface<tutti_net_v1> net, std::span<const std::byte> told);
   Status take_channels(std::span<const std::byte> told);
@@ -209,6 +215,8 @@ private:
   static uint64_t key_of(const Op &op, uint32_t bucket);
   Status enqueue_op(const Bound *bound, const Op &op, tuttiStream_t stream);
   Result<const Bound *> find_bound(const Op &op, uint32_t bucket, uint32_t choice);
+  Result<const Bound *> bind_way(const Op &op, uint32_t bucket, BoundKey key, const Choice &way, bool plain);
+  Result<const Bound *> plain_bound(const Op &op, uint32_t bucket);
   // Its place among the choices: those of the table, then those that calls asked for.
   Result<uint32_t> choice_as_asked(uint32_t row, uint32_t bucket, const CallConfig &asked);
   const Choice &choice(uint32_t place) const {
@@ -217,7 +225,7 @@ private:
   }
   Status explain_choice(uint32_t row, uint32_t bucket, const CallConfig *asked, nlohmann::ordered_json &out);
   Result<const Bound *> bound_as_asked(const Op &op, uint32_t bucket, uint64_t key, const CallConfig &asked);
-  Result<std::shared_ptr<const Plan>> make_plan(const BoundKey &key, const Choice &choice) const;
+  Result<std::shared_ptr<const Plan>> make_plan(const BoundKey &key, const Choice &choice, bool plain = false) const;
   bool many_slices(const Plan &plan, const Op &op, uint32_t bucket, const Choice &choice) const;
   void shape_buffers(const Op &op, OpArgs *args) const;
   Status enqueue(const Bound *bound, const OpArgs &args, std::span<const tuttiStream_t> streams);
@@ -232,7 +240,8 @@ private:
   int rank_, nranks_; // fixed once init_split() knows
   InitOptions options_;
   std::shared_ptr<Core> core_;
-  Topology topology_;
+  Topology topology_, plain_topology_; // plain: without collnet groups
+  CollnetFacts collnet_;
   CpuSet host_cpus_ = CpuSet::from_words({}); // of all ranks on this host
   std::shared_ptr<const ChannelPlan> channels_;
   LinkClass slowest_ = LinkClass::local;
@@ -240,11 +249,14 @@ private:
   Iface<tutti_net_v1> net_;
   Iface<tutti_tuner_v1> tuner_;
   SelectionTable selection_;
-  std::unique_ptr<Selector> selector_; // for explanations, and for what calls ask
+  SelectionTable plain_selection_;           // without collnet; only where that is in use
+  std::unique_ptr<Selector> plain_selector_; // likewise
+  std::unique_ptr<Selector> selector_;       // for explanations, and for what calls ask
 
   std::array<std::array<Hot, kBuckets>, kRows> hot_{};
   std::unordered_map<uint64_t, const Bound *> found_;   // by Hot::key, for operations that take turns
   std::map<BoundKey, const Bound *> bounds_;            // different keys may share one
+  std::map<BoundKey, const Bound *> plain_bounds_;      // by places in plain_selection_
   std::map<std::vector<int32_t>, P2pBound> p2p_bounds_; // by pattern; at most kMostP2pBounds
   std::vector<int32_t> p2p_key_;
   BlockTables tables_, p2p_tables_;

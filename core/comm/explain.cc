@@ -53,6 +53,21 @@ ordered_json topology_json(const ChannelPlan &plan, const Topology &topology) {
   return out;
 }
 
+ordered_json collnet_json(const CollnetFacts &c, const std::string &lost) {
+  ordered_json out{{"used", c.on && lost.empty()}};
+  const std::string &why = c.on ? lost : c.why;
+  if (!why.empty()) out["why"] = c.on ? "lost: " + why : why;
+  if (!c.on) return out;
+  out["plugin"] = c.where;
+  out["groups"] = c.groups;
+  out["outstanding"] = c.caps.max_outstanding;
+  out["window_bytes"] = c.caps.window_bytes;
+  out["depth"] = c.caps.tree_depth;
+  out["aggregators_mbps"] = c.caps.bandwidth_mbps;
+  out["host_mbps"] = c.host_mbps;
+  return out;
+}
+
 } // namespace
 
 // The chosen way in a size class, all others, and who decided.
@@ -131,6 +146,7 @@ Result<std::string> Communicator::explain(std::string_view coll, uint64_t count,
     links.push_back({{"peer", r}, {"link", core_->engine->describe_link(r)}});
   }
   out["topology"] = topology_json(*channels_, topology_);
+  out["collnet"] = collnet_json(collnet_, core_->engine->collnet_lost());
   out["transports"] = counts;
   out["links"] = links;
   return out.dump();

@@ -2,6 +2,7 @@
 #include "base/types.h"
 #include "comm/agreement.h"
 #include "comm/channels.h"
+#include "comm/collnet.h"
 #include "comm/communicator.h"
 #include "comm/select/calibrate.h"
 #include "comm/startup.h"
@@ -225,7 +226,23 @@ Status Communicator::start_engine(Iface<tutti_net_v1> net, std::span<const std::
   for (int r = 0; r < nranks_; r++)
     if (r != rank_) slowest_ = std::max(slowest_, core_->engine->link_class(r));
   TUTTI_TRY(exchange_readable());
+  TUTTI_TRY(set_up_collnet());
   return exchange_selection();
+}
+
+Status Communicator::set_up_collnet() {
+  plain_topology_ = topology_;
+  if (nranks_ == 1) return {};
+  TUTTI_ASSIGN(p, process());
+  CollnetSetup setup(*core_->bootstrap, *core_->engine, *options_.config, *p.registry, topology_, core_->job);
+  auto facts = setup.run(Deadline::in(options_.config->duration("core.init_timeout")));
+  if (!facts.ok()) {
+    if (!core_->bootstrap->failed()) farewell();
+    return std::move(facts.status());
+  }
+  collnet_ = std::move(*facts);
+  if (collnet_.on) topology_.groups = collnet_heads(plain_topology_);
+  return {};
 }
 
 // Whether all ranks can read what they would pull. Where only shared memory is pulled, nothing has to be read.
@@ -246,23 +263,35 @@ Status Communicator::exchange_readable() {
 Status Communicator::exchange_selection() {
   if (nranks_ == 1) return {};
   TUTTI_ASSIGN(p, process());
-  const Deadline deadline = Deadline::in(options_.config->duration("core.init_timeout"));
   Bootstrap &b = *core_->bootstrap;
   // Two nodes and more always have a net between some pair, one node only with shared memory off: all ranks see it.
-  Selector::Input in{p.registry, options_.config, tuner_, &topology_, slowest_, no_pull_, nullptr};
+  Selector::Input in{p.registry, options_.config, tuner_, &topology_, slowest_, no_pull_, nullptr, false, &collnet_};
   if (needs_net(b, *options_.config)) in.slowest = LinkClass::net;
+  TUTTI_TRY(share_table(in, topology_, &selector_, &selection_));
+  if (!collnet_.on) return {};
+  in.topology = &plain_topology_;
+  in.collnet = nullptr;
+  in.lenient = true; // who asked for collnet gets the next best
+  return share_table(in, plain_topology_, &plain_selector_, &plain_selection_);
+}
+
+Status Communicator::share_table(const Selector::Input &in, const Topology &topology, std::unique_ptr<Selector> *to,
+                                 SelectionTable *out) {
+  TUTTI_ASSIGN(p, process());
+  const Deadline deadline = Deadline::in(options_.config->duration("core.init_timeout"));
+  Bootstrap &b = *core_->bootstrap;
   auto selector = Selector::create(in);
   Bytes mine;
   if (!selector.ok())
     mine = SelectionTable::encode_refusal(selector.status().error().message);
-  else if (selector_ = std::make_unique<Selector>(std::move(*selector)); rank_ == 0) {
+  else if (*to = std::make_unique<Selector>(std::move(*selector)); rank_ == 0) {
     CostConstants costs = machine_costs(*options_.config, host_cpus_);
     CostModel::Device device;
     if (net_ && topology_.node_count > 1)
       device = devices_in_use(net_, channels_->cluster ? &channels_->cluster->hosts.front() : nullptr);
     apply_bandwidths(*options_.config, &costs, &device);
-    selector_->use_model(cost_model(costs, device));
-    auto table = selector_->table();
+    (*to)->use_model(cost_model(topology, costs, device));
+    auto table = (*to)->table();
     if (table.ok()) table->costs = costs.encode(), table->device = device.encode();
     mine = table.ok() ? table->encode() : SelectionTable::encode_refusal(table.status().error().message);
   }
@@ -273,19 +302,22 @@ Status Communicator::exchange_selection() {
       return tutti::fail(Code::invalid_usage, "{}", *refusal);
     }
   TUTTI_ASSIGN(table, SelectionTable::decode(pieces[0], *p.registry));
-  selection_ = std::move(table);
+  *out = std::move(table);
   if (rank_ == 0) return {};
-  const auto costs = CostConstants::decode(selection_.costs);
-  const auto device = CostModel::Device::decode(selection_.device);
+  const auto costs = CostConstants::decode(out->costs);
+  const auto device = CostModel::Device::decode(out->device);
   if (!costs || !device) return tutti::fail(Code::internal, "rank 0 reckons with costs that cannot be read");
-  selector_->use_model(cost_model(*costs, *device));
+  (*to)->use_model(cost_model(topology, *costs, *device));
   return {};
 }
 
 // What the ranks' places add to the machine's constants.
-std::shared_ptr<const CostModel> Communicator::cost_model(const CostConstants &constants, const CostModel::Device &net) const {
+std::shared_ptr<const CostModel> Communicator::cost_model(const Topology &topology, const CostConstants &constants,
+                                                          const CostModel::Device &net) const {
   CostModel::Input in;
-  in.topology = std::make_shared<const Topology>(topology_);
+  in.topology = std::make_shared<const Topology>(topology);
+  in.group_crowding = collnet_.crowding();
+  in.group_depth = std::max(1u, collnet_.caps.tree_depth);
   in.constants = constants;
   in.shm = !options_.config->flag("shm.disable");
   in.shared = core_->engine->shares_memory();

@@ -28,7 +28,8 @@ uint64_t chunk_limit(const Plan &plan, const Op &op, uint32_t bucket, uint32_t n
 
 } // namespace
 
-Result<std::shared_ptr<const Plan>> Communicator::make_plan(const BoundKey &key, const Choice &choice) const {
+Result<std::shared_ptr<const Plan>> Communicator::make_plan(const BoundKey &key, const Choice &choice, bool plain) const {
+  const Topology &topology = plain ? plain_topology_ : topology_;
   uint32_t flags = 0;
   if (key.row == kRowV) flags |= TUTTI_REQ_NONUNIFORM;
   if (key.many_slices) flags |= TUTTI_REQ_MANY_SLICES;
@@ -36,7 +37,7 @@ Result<std::shared_ptr<const Plan>> Communicator::make_plan(const BoundKey &key,
   const bool carried = choice.proto.table->signal != TUTTI_SIGNAL_DESCRIPTOR; // by the slots that others would read
   if (carried && core_->engine->shares_memory()) flags |= TUTTI_REQ_MULTICAST;
   const auto request_of = [&](int rank) {
-    return make_request(topology_, coll_of_row(key.row), rank, key.root, choice.channels, flags);
+    return make_request(topology, coll_of_row(key.row), rank, key.root, choice.channels, flags);
   };
   // One rank's proof holds for all, and its error reaches all.
   const auto promised = rank_ == 0 ? selector_->promised_order(key.row) : std::nullopt;
@@ -63,17 +64,39 @@ Result<const Bound *> Communicator::find_bound(const Op &op, uint32_t bucket, ui
   }
   const Choice &way = choice(place);
   if (!way.algo) return tutti::fail(Code::invalid_usage, "{}", way.refusal);
-  BoundKey key{op.row, place, op.dtype, op.redop, root, false, op.in_place};
-  TUTTI_ASSIGN(plan, make_plan(key, way));
+  const BoundKey key{op.row, place, op.dtype, op.redop, root, false, op.in_place};
+  if (!collnet_.on || !selector_->uses_groups(way.algo, op.row)) return bind_way(op, bucket, key, way, false);
+  // What groups do not reduce runs as if there were none.
+  const bool served = !coll_reduces(coll_of_row(op.row)) || collnet_.reduces(op.dtype, op.redop);
+  if (!served) return plain_bound(op, bucket);
+  TUTTI_ASSIGN(bound, bind_way(op, bucket, key, way, false));
+  if (collnet_.required) return bound;
+  TUTTI_ASSIGN(instead, plain_bound(op, bucket));
+  core_->engine->set_instead(bound, instead);
+  return bound;
+}
+
+Result<const Bound *> Communicator::plain_bound(const Op &op, uint32_t bucket) {
+  const uint32_t place = plain_selection_.index[op.row][bucket];
+  const Choice &way = plain_selection_.choices[place];
+  if (!way.algo) return tutti::fail(Code::invalid_usage, "{}", way.refusal);
+  return bind_way(op, bucket, {op.row, place, op.dtype, op.redop, op.info.root, false, op.in_place}, way, true);
+}
+
+// plain: without collnet groups.
+Result<const Bound *> Communicator::bind_way(const Op &op, uint32_t bucket, BoundKey key, const Choice &way, bool plain) {
+  TUTTI_ASSIGN(plan, make_plan(key, way, plain));
   if (many_slices(*plan, op, bucket, way)) {
     key.many_slices = true;
-    TUTTI_ASSIGN(longer, make_plan(key, way));
+    TUTTI_ASSIGN(longer, make_plan(key, way, plain));
     plan = longer;
   }
-  if (const auto it = bounds_.find(key); it != bounds_.end()) return it->second;
-  const Selection selection{way.proto, way.slot_bytes, std::max(way.depth, std::bit_ceil(plan->min_depth)), way.flags};
+  auto &known = plain ? plain_bounds_ : bounds_;
+  if (const auto it = known.find(key); it != known.end()) return it->second;
+  Selection selection{way.proto, way.slot_bytes, std::max(way.depth, std::bit_ceil(plan->min_depth)), way.flags};
+  selection.groups = !plain && collnet_.on && selector_->uses_groups(way.algo, op.row);
   TUTTI_ASSIGN(bound, core_->engine->bind(plan, selection, op.dtype, op.redop));
-  return bounds_[key] = bound;
+  return known[key] = bound;
 }
 
 void Communicator::shape_buffers(const Op &op, OpArgs *args) const {

@@ -25,6 +25,7 @@ Status Communicator::init_split(const std::shared_ptr<Core> &parent, int color, 
   rank_ = (*child)->rank();
   nranks_ = (*child)->nranks();
   adopt(std::move(*child));
+  core_->job = parent->job;
   return set_up();
 }
 
@@ -35,7 +36,7 @@ Status Communicator::synchronize() {
 
 Status Communicator::drain() {
   Engine &e = *core_->engine;
-  if (e.completed() >= e.enqueued() && !e.failed()) return {};
+  if (e.completed() >= e.enqueued() && !e.failed()) return e.take_error(e.enqueued());
   Status s = e.wait(e.enqueued());
   holds_.clear();
   return s;
@@ -89,6 +90,7 @@ void Communicator::quiesce() {
 void Communicator::adopt(std::unique_ptr<Bootstrap> bootstrap) {
   auto core = std::make_shared<Core>();
   core->bootstrap = std::move(bootstrap);
+  core->job = core->bootstrap->comm_id();
   std::lock_guard lock(mutex_);
   core_ = std::move(core);
 }
@@ -139,7 +141,7 @@ Code Communicator::note(Status status) {
   }
   const auto engine = shared_engine();
   const bool engine_failed = engine && engine->failed();
-  if ((!harmless(e.code) || engine_failed) && state() != State::failed && state() != State::closed) {
+  if (((!harmless(e.code) && !e.survived) || engine_failed) && state() != State::failed && state() != State::closed) {
     log::warn(log::Subsys::coll, "{}", e.line());
     fail(e);
   }

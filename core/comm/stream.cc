@@ -15,7 +15,7 @@ void PointSet::add(const Point &point) {
 }
 
 void PointSet::drop_done() {
-  std::erase_if(points_, [](const Point &p) { return p.done(); });
+  std::erase_if(points_, [](const Point &p) { return p.settled(); });
 }
 
 void PointSet::follow(const Point &point, std::span<const Engine::Dependency> done_before) {
@@ -84,7 +84,10 @@ Status wait_points(std::span<const Point> points) {
 Result<bool> query_points(std::span<const Point> points) {
   bool all = true, moved = false;
   for (const Point &p : points) {
-    if (p.done()) continue;
+    if (p.done()) {
+      TUTTI_TRY(p.core->engine->take_error(p.seq));
+      continue;
+    }
     if (p.core->engine->failed()) {
       (void)p.core->engine->quiesce();
       return p.core->engine->error();
@@ -112,7 +115,7 @@ Status OwnStreams::wait() {
   Status first;
   const auto wait_for = [&](const Entry &e) {
     const auto core = e.core.lock();
-    if (!core || core->engine->completed() >= e.seq) return;
+    if (!core || (core->engine->completed() >= e.seq && core->engine->clean(e.seq))) return;
     if (Status s = core->engine->wait(e.seq); !s.ok() && first.ok()) first = std::move(s);
   };
   for (const Entry &e : others_) wait_for(e);

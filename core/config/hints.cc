@@ -15,7 +15,6 @@ constexpr std::array kHints{
     Hint{"NCCL_TREE_THRESHOLD", "algorithms are chosen by size class", "coll.class, coll.algo"},
     Hint{"NCCL_SINGLE_RING_THRESHOLD", "channels are chosen by size class", "coll.class, coll.max_channels"},
     Hint{"NCCL_PAT_ENABLE", "pat is an algorithm among others, which a list allows or excludes", "coll.algo"},
-    Hint{"NCCL_COLLNET_ENABLE", "what reduces in the network is an algorithm among others, which a list allows or excludes", "coll.algo"},
     Hint{"NCCL_NVLS_ENABLE", "host memory has no NVLink switches", "coll.algo"},
     Hint{"NCCL_NVLS_NCHANNELS", "host memory has no NVLink switches", "coll.max_channels"},
     Hint{"NCCL_NVLS_CHUNKSIZE", "host memory has no NVLink switches", "coll.slot_bytes"},

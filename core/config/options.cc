@@ -135,6 +135,17 @@ const std::vector<Option> &table() {
      .help = "what coll.algo and coll.proto ask for and cannot be had: required: an error that says why; preferred: one log line, "
              "and the best other way runs",
      .env = "TUTTI_COLL_CHOICE", .choices = "required|preferred", .scope = Scope::communicator, .agree = true, .per_class = true},
+    {.key = "coll.collnet", .default_value = "off",
+     .help = "reduction in the network, by a collnet plugin: preferred: where all ranks can have it and it pays; required: for all "
+             "that it serves, and no communicator without it",
+     .env = "TUTTI_COLLNET_ENABLE", .aliases = {"NCCL_COLLNET_ENABLE"}, .choices = "off|preferred|required",
+     .synonyms = "0=off|1=preferred", .scope = Scope::communicator, .agree = true},
+    {.key = "coll.collnet_min_hosts", .type = TUTTI_OPT_INT, .default_value = "2",
+     .help = "fewest hosts of a communicator that reduces in the network",
+     .env = "TUTTI_COLLNET_NODE_THRESHOLD", .aliases = {"NCCL_COLLNET_NODE_THRESHOLD"}, .min = 1, .max = 1 << 20,
+     .scope = Scope::communicator, .agree = true},
+    {.key = "collnet.name", .help = "collnet plugin to use, by name, any case (empty = the first that has a device)",
+     .env = "TUTTI_COLLNET", .scope = Scope::communicator, .agree = true},
     {.key = "coll.min_channels", .type = TUTTI_OPT_INT, .default_value = "1", .help = "fewest channels of a collective",
      .env = "TUTTI_MIN_CHANNELS", .aliases = {"NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_NCHANNELS"},
      .min = 1, .max = 64, .scope = Scope::communicator, .agree = true, .per_class = true},

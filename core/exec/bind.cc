@@ -1,6 +1,7 @@
 #include "exec/bind.h"
 #include "base/types.h"
 #include "exec/kernels.h"
+#include "transport/collnet_port.h"
 #include "transport/net_port.h"
 #include <algorithm>
 #include <set>
@@ -10,6 +11,9 @@ namespace {
 
 constexpr uint32_t kDefaultWindow = 4; // slices in flight when a plan with scratch leaves the choice
 constexpr uint32_t kUnlimited = ~0u;
+// Links between ranks of plans that use collnet groups are links of their own: when a group is lost in the middle of an
+// operation, what lies in them stays there.
+constexpr uint16_t kGroupsConn = 0x4000;
 
 uint64_t text_hash(std::string_view text) {
   uint64_t h = 0xcbf2'9ce4'8422'2325ull;
@@ -140,7 +144,15 @@ private:
     const tutti_proto_v1 &p = *sel_.proto.table;
     for (uint32_t i = 0; i < links.size(); i++) {
       const tutti_link &l = links[i];
+      if (l.flags & TUTTI_LINK_REDUCING) {
+        TUTTI_TRY(bind_group(lane_index, i, sending, out));
+        continue;
+      }
       const bool multicast = l.flags & TUTTI_LINK_MULTICAST;
+      const auto conn = static_cast<uint16_t>(sel_.groups ? l.conn | kGroupsConn : l.conn);
+      if (sel_.groups && l.conn >= kGroupsConn)
+        return fail(Code::invalid_argument, "{}: conn {} of a plan with groups is over {}", where(lane_index), l.conn,
+                    kGroupsConn - 1);
       if (l.flags & ~uint32_t{TUTTI_LINK_MULTICAST})
         return fail(Code::invalid_argument, "{}: links with flags {:#x} are not supported by this version", where(lane_index),
                     l.flags);
@@ -163,7 +175,7 @@ private:
       const bool lends = net && descriptors() && transport_.can_lend(l.peer);
       if (descriptors()) g.descriptors = net ? (lends ? kNetLends : 0u) : sel_.flags & TUTTI_CAND_SHARED_ONLY ? 2u : 1u;
       const std::string_view carrier = net && !lends && p.signal != TUTTI_SIGNAL_COUNTER ? "simple" : p.name;
-      TUTTI_ASSIGN(ring, transport_.ring(l.peer, l.conn, sending, g, carrier));
+      TUTTI_ASSIGN(ring, transport_.ring(l.peer, conn, sending, g, carrier));
       if (net && sending && transport_.net()->window(*ring) < plan_.min_depth)
         return fail(Code::invalid_argument, "{} needs {} messages under way to rank {}, the network takes {}",
                     where(lane_index), plan_.min_depth, l.peer, transport_.net()->window(*ring));
@@ -176,6 +188,34 @@ private:
       b_.net_lends |= lends;
       if (multicast && !sending) b_.joining.push_back(ring);
     }
+    return {};
+  }
+
+  // Both ways of a member are one; what it posts follows from the collective.
+  Status bind_group(uint32_t lane_index, uint32_t link, bool sending, std::vector<BoundLink> *out) {
+    const PlanLane &lane = plan_.lanes[lane_index];
+    const tutti_link &l = (sending ? lane.send : lane.recv)[link];
+    CollnetPort *port = transport_.collnet();
+    const auto number = static_cast<uint32_t>(l.peer);
+    const CollnetGroup *group = port ? port->group(number) : nullptr;
+    if (!group) return fail(Code::internal, "{}: this rank is no member of collnet group {}", where(lane_index), number);
+    const uint32_t slot = sel_.slot_bytes * widest(lane, sending, link);
+    if (port->window(number, slot) < plan_.min_depth)
+      return fail(Code::invalid_argument, "{} needs {} posts under way in collnet group {}, {} of {} bytes were granted",
+                  where(lane_index), plan_.min_depth, number, port->window(number, slot), slot);
+    auto call = std::make_unique<GroupCall>();
+    const PlanRequest &q = plan_.request;
+    call->coll = q.coll == TUTTI_COLL_REDUCE || q.coll == TUTTI_COLL_BROADCAST ? q.coll : tutti_coll{TUTTI_COLL_ALL_REDUCE};
+    call->dtype = b_.dtype;
+    call->op = b_.op;
+    for (size_t m = 0; q.root >= 0 && m < group->members.size(); m++)
+      if (q.node_of_rank[static_cast<size_t>(group->members[m])] == q.node_of_rank[static_cast<size_t>(q.root)])
+        call->root = static_cast<int32_t>(m);
+    TUTTI_ASSIGN(ring, port->ring(number, sending, slot));
+    const uint64_t mark = text_hash("group") ^ plan_.fingerprint(l, !sending);
+    out->push_back({ring, mix32(mark) & ~1u, -1, call.get()});
+    b_.group_calls.push_back(std::move(call));
+    b_.has_groups = true;
     return {};
   }
 
@@ -297,11 +337,8 @@ private:
   }
 
   bool any_net(const BoundStep &b, const tutti_step &s) const {
-    for (uint32_t i = 0; i < b.recv_count; i++)
-      if (b.recv[i].ring->net) return true;
-    for (uint32_t i = 0; i < s.send_count; i++)
-      if (b.send[i].ring->net) return true;
-    return false;
+    const auto net = [](const BoundLink &l) { return l.ring->net || l.ring->group; };
+    return std::any_of(b.recv, b.recv + b.recv_count, net) || std::any_of(b.send, b.send + s.send_count, net);
   }
 
   void composed(BoundStep *b) const {
@@ -403,14 +440,27 @@ private:
   tutti_copy_fn copy_out_ = nullptr, copy_ = nullptr;
 };
 
+// Its own contribution to a group, then the result into OUT, and nothing else.
+bool posts_once(const Bound &b) {
+  if (!b.has_groups || b.groups != 1 || b.lanes.size() != 1 || b.lanes[0].cold.size() != 2) return false;
+  const auto is = [](const tutti_step &s, uint32_t ops) {
+    return (s.ops & ~uint32_t{TUTTI_STEP_PREOP | TUTTI_STEP_POSTOP}) == ops && s.repeat == 1;
+  };
+  const tutti_step &give = b.lanes[0].cold[0].step, &take = b.lanes[0].cold[1].step;
+  return is(give, TUTTI_STEP_SRC | TUTTI_STEP_SEND) && give.send_count == 1 && give.src.buf == TUTTI_BUF_IN &&
+         give.src.count == 1 && is(take, TUTTI_STEP_RECV | TUTTI_STEP_STORE) && take.recv_count == 1 &&
+         b.lanes[0].send[0].ring->group && b.lanes[0].recv[0].ring->group && b.pieces_in == 1;
+}
+
 std::string summary_of(const Bound &b) {
   std::set<std::string_view> classes;
   for (const Lane &lane : b.lanes)
     for (const auto *links : {&lane.recv, &lane.send})
-      for (const BoundLink &l : *links) classes.insert(class_name(l.ring->cold->link_class));
+      for (const BoundLink &l : *links) classes.insert(l.ring->group ? "collnet" : class_name(l.ring->cold->link_class));
   std::string out;
   for (const std::string_view c : classes) {
-    const bool fallback = c == "net" && !b.net_lends && b.selection.proto.table->signal != TUTTI_SIGNAL_COUNTER;
+    const bool fallback =
+        c == "collnet" || (c == "net" && !b.net_lends && b.selection.proto.table->signal != TUTTI_SIGNAL_COUNTER);
     out += fmt::format("{}{}: {}", out.empty() ? "" : ", ", c, fallback ? "simple" : b.selection.proto.table->name);
   }
   return fmt::format("{}; slots {} x {} bytes", out.empty() ? "no links" : out, b.selection.depth, b.selection.slot_bytes);
@@ -428,6 +478,7 @@ Result<std::unique_ptr<Bound>> bind_plan(Transport &transport, Workspace &worksp
   if (!bound->plan) return fail(Code::invalid_argument, "no plan to bind");
   TUTTI_TRY(Binder(transport, workspace, *bound).run());
   bound->multi = bound->lanes.size() > 1;
+  bound->ahead = posts_once(*bound);
   bound->summary = summary_of(*bound);
   bound->way = mix32(text_hash(bound->way_text()));
   return bound;

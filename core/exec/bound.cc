@@ -1,5 +1,6 @@
 // Chunk arithmetic that the fast path leaves out, and faults.
 #include "exec/bound.h"
+#include "transport/collnet_port.h"
 #include "transport/transport.h"
 #include <algorithm>
 #include <cstring>
@@ -22,6 +23,9 @@ uint64_t chunk_bytes_of(const Lane &lane, const Frame &f, uint32_t buf, int32_t 
 }
 
 } // namespace
+
+Bound::Bound() = default;
+Bound::~Bound() = default;
 
 Result<uint8_t *> Workspace::get(uint64_t bytes, MemoryBudget &budget, const std::string &what) {
   if (bytes <= size_) return blocks_.back().get();

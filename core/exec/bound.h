@@ -20,10 +20,13 @@ struct BoundStep;
 // 1 done, 0 blocked: call again, -1 failed: frame.mismatch says why.
 using Handler = int (*)(Lane &lane, const BoundStep &step, Frame &frame);
 
+struct GroupCall;
+
 struct BoundLink {
   Ring *ring = nullptr;
-  uint32_t fingerprint = 0; // even; mixed into the operation's signature, which is odd, so that no word is 0
-  int32_t peer = -1;
+  uint32_t fingerprint = 0;        // even; mixed into the operation's signature, which is odd, so that no word is 0
+  int32_t peer = -1;               // -1: a collnet group
+  const GroupCall *call = nullptr; // of links to groups: what is posted
 };
 
 // What only composed steps need.
@@ -138,6 +141,8 @@ private:
 
 class Bound {
 public:
+  Bound();
+  ~Bound();
   std::shared_ptr<const Plan> plan;
   Selection selection;
   tutti_dtype dtype = 0;
@@ -149,6 +154,10 @@ public:
   std::vector<Geo> geo; // 2 per group
   uint32_t pieces_in = 1, pieces_out = 1, groups = 1, window = 0;
   bool multi = false, step_major = false, has_net = false;
+  bool has_groups = false;                                   // of this rank
+  std::vector<std::unique_ptr<const GroupCall>> group_calls; // of its links to them
+  bool ahead = false;                    // one post and what comes back: it may be posted while operations before it still run
+  Bound *instead = nullptr;              // runs where collnet has been lost; nullptr: losing it is the end
   bool net_lends = false;                // some of its links over the network lend
   std::vector<const uint8_t *> received; // as many as the widest step receives
   std::vector<const void *> operands;    // one more

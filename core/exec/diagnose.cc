@@ -2,6 +2,7 @@
 #include "exec/diagnose.h"
 #include "base/types.h"
 #include "exec/engine_impl.h"
+#include "transport/collnet_port.h"
 #include "transport/net_port.h"
 #include <algorithm>
 #include <cerrno>
@@ -12,8 +13,19 @@ namespace {
 
 constexpr auto kAnswerTime = std::chrono::seconds(2); // a crowded machine; a peer that lives answers at once
 
-bool has_message(const Ring &r, NetPort *net) {
-  return r.net ? net->arrived(r) : word_arrived(r);
+bool has_message(const Ring &r, Transport &transport) {
+  if (r.group) return transport.collnet()->arrived(r);
+  return r.net ? transport.net()->arrived(r) : word_arrived(r);
+}
+
+// Whom a link leads to: of a collnet group all other members.
+std::vector<int> peers_of(const BoundLink &link) {
+  if (!link.ring->group) return {link.peer};
+  const CollnetGroup &g = *link.ring->group->group;
+  std::vector<int> out;
+  for (size_t i = 0; i < g.members.size(); i++)
+    if (static_cast<int32_t>(i) != g.member) out.push_back(g.members[i]);
+  return out;
 }
 
 const char *unreadable_hint(int err) {
@@ -48,11 +60,13 @@ size_t EngineImpl::waiting_for(std::span<WaitFor> out) {
     if (active_->multi && lane.iter == 0 && !active_->step_major && !may_start(*active_, lane)) continue;
     const BoundStep &s = lane.steps[lane.pc];
     for (uint32_t i = 0; i < s.recv_count; i++)
-      if (&s.recv[i] == frame_.unread || !has_message(*s.recv[i].ring, transport_->net()))
-        add(s.recv[i].peer, true, lane.slice, !s.recv[i].ring->net && !visible(*s.recv[i].ring));
+      if (&s.recv[i] == frame_.unread || !has_message(*s.recv[i].ring, *transport_))
+        for (const int peer : peers_of(s.recv[i]))
+          add(peer, true, lane.slice, s.recv[i].ring->group || (!s.recv[i].ring->net && !visible(*s.recv[i].ring)));
     for (uint32_t i = 0; i < s.cold->step.send_count; i++)
       if (!ring_can_send(*s.send[i].ring))
-        for (const int peer : transport_->full_at(*s.send[i].ring)) add(peer, false, lane.slice);
+        for (const int peer : s.send[i].ring->group ? peers_of(s.send[i]) : transport_->full_at(*s.send[i].ring))
+          add(peer, false, lane.slice);
   }
   const auto last = slices_ ? static_cast<uint32_t>(slices_ - 1) : 0;
   if (draining_ && active_->has_net)
@@ -256,6 +270,11 @@ void EngineImpl::on_diagnose(Message message) {
     const size_t cut = std::min(text.find('\0'), text.size());
     return disagree(message.from, cut < text.size() ? text.substr(cut + 1) : "another operation", text.substr(0, cut));
   }
+  case Diagnosis::lost:
+  case Diagnosis::halt:
+  case Diagnosis::halted:
+  case Diagnosis::resolved:
+    return on_loss(message.from, d, text);
   case Diagnosis::ask:
   case Diagnosis::mismatch:
     break;

@@ -12,6 +12,11 @@ enum class Diagnosis : uint32_t {
   inquire = 4,  // do you know call `number` as I do (signature `got`, run in way `way`)? -> differs, finished or nothing
   differs = 5,  // no: my text, NUL, yours
   finished = 6, // yes, and I have completed it
+  // When a collnet group is lost, see collnet_loss.cc. Between all ranks and rank 0.
+  lost = 7,     // to rank 0: text says why -> halt, to all
+  halt = 8,     // start no operation with groups; text as above -> halted
+  halted = 9,   // to rank 0: `number` is the last one that I have started
+  resolved = 10 // those up to `number` have failed where they had not completed; later ones run without groups; text
 };
 
 enum class Doing : uint32_t { unknown = 0, busy = 1, idle = 2 };

@@ -3,6 +3,7 @@
 #include "exec/driver.h"
 #include "exec/engine_impl.h"
 #include "log/log.h"
+#include "transport/collnet_port.h"
 #include "transport/net_port.h"
 #include <algorithm>
 #include <cstring>
@@ -162,6 +163,7 @@ Result<uint64_t> EngineImpl::enqueue(const Bound *bound, const OpArgs &args, std
   q.bound = const_cast<Bound *>(bound); // the engine's own; callers only hold it
   q.args = args;
   q.after.assign(after.begin(), after.end());
+  q.posted = false;
   copy_tables(q);
   if (args.preop_factor) {
     std::memcpy(&q.factor, args.preop_factor, dtype_bytes(bound->dtype));
@@ -173,8 +175,23 @@ Result<uint64_t> EngineImpl::enqueue(const Bound *bound, const OpArgs &args, std
   return seq;
 }
 
+void EngineImpl::set_instead(const Bound *bound, const Bound *instead) {
+  const_cast<Bound *>(bound)->instead = const_cast<Bound *>(instead); // both are the engine's own
+}
+
+Status EngineImpl::take_error(uint64_t seq) {
+  if (clean(seq)) [[likely]]
+    return {};
+  std::lock_guard lock(mutex_);
+  if (op_errors_.empty() || op_errors_.front().first > seq) return {};
+  Status s = std::move(op_errors_.front().second);
+  op_errors_.pop_front();
+  first_error_.store(op_errors_.empty() ? ~0ull : op_errors_.front().first, std::memory_order_release);
+  return s;
+}
+
 Status EngineImpl::wait(uint64_t seq) {
-  if (completed() >= seq) return {};
+  if (completed() >= seq) return take_error(seq);
   const auto round = [&] {
     if (!own()) return false;
     const bool moved = drive_round(polls_);
@@ -182,8 +199,10 @@ Status EngineImpl::wait(uint64_t seq) {
     return moved;
   };
   bool moved = round(); // usually one look is enough, and a waiter need not be announced
-  if (completed() >= seq) [[likely]]
-    return leave_rest();
+  if (completed() >= seq) [[likely]] {
+    TUTTI_TRY(leave_rest());
+    return take_error(seq);
+  }
   waiters_.fetch_add(1, std::memory_order_relaxed);
   Idle patience;
   while (completed() < seq && !failed()) {
@@ -194,7 +213,9 @@ Status EngineImpl::wait(uint64_t seq) {
     moved = round();
   }
   waiters_.fetch_sub(1, std::memory_order_relaxed);
-  return completed() >= seq ? leave_rest() : stopped();
+  if (completed() < seq) return stopped();
+  TUTTI_TRY(leave_rest());
+  return take_error(seq);
 }
 
 // What is still to be done has no waiter any more.
@@ -236,6 +257,7 @@ bool EngineImpl::quiesce() {
       for (const int peer : transport_->still_reading(patience))
         log::warn(log::Subsys::coll, "rank {} of this process still reads the buffers of {}", peer, activity());
       if (transport_->has_net()) transport_->net()->close();
+      if (CollnetPort *groups = transport_->collnet()) groups->close();
       quiesced_.store(true, std::memory_order_release);
       return true;
     }
@@ -275,16 +297,17 @@ void EngineImpl::idle(Idle &state) {
     return;
   }
   const Nanos nap = now - state.since < 20 * kYieldTime ? Nanos(kShortNap) : Nanos(kLongNap);
-  int fd = -1;
-  if (transport_->has_net() && own()) {
-    if (active_ && active_->has_net) fd = transport_->net()->wait_fd();
+  std::array<int, 2> fds{-1, -1};
+  if ((transport_->has_net() || transport_->collnet()) && own()) {
+    if (active_ && active_->has_net) fds[0] = transport_->net()->wait_fd();
+    if (active_ && active_->has_groups) fds[1] = transport_->collnet()->wait_fd();
     disown();
   }
-  if (fd == NetPort::kEventsWaiting) return;
-  if (fd < 0) return std::this_thread::sleep_for(nap);
-  pollfd ready{fd, POLLIN, 0};
+  if (fds[0] == NetPort::kEventsWaiting || fds[1] == NetPort::kEventsWaiting) return;
+  if (fds[0] < 0 && fds[1] < 0) return std::this_thread::sleep_for(nap);
+  pollfd ready[] = {{fds[0], POLLIN, 0}, {fds[1], POLLIN, 0}}; // a negative one is passed over
   const timespec limit{0, nap.count()};
-  ::ppoll(&ready, 1, &limit, nullptr);
+  ::ppoll(ready, 2, &limit, nullptr);
 }
 
 void EngineImpl::on_blocked() {

@@ -22,6 +22,7 @@ struct Selection {
   uint32_t slot_bytes = 0; // payload of a slot: the slice size
   uint32_t depth = 0;      // slots per link; power of two, >= 2
   uint32_t flags = 0;      // TUTTI_CAND_*
+  bool groups = false;     // some rank's plan uses collnet groups
 };
 
 // The call as the user made it, for signatures and messages.
@@ -55,6 +56,7 @@ struct OpArgs {
 };
 
 class NetRoutes;
+class CollnetPort;
 
 class Engine {
 public:
@@ -68,6 +70,13 @@ public:
   virtual Bytes local_info() const = 0; // for one allgather of the communicator
   // By which devices of the net the links of each channel go; before set_peers(), else all go by one.
   virtual void set_routes(NetRoutes routes) = 0;
+  // A device of a collnet plugin, for the set-up of its groups; and its end, where ranks do without. [setup]
+  virtual Status open_collnet(Iface<tutti_collnet_v1> collnet, uint32_t device) = 0;
+  virtual void close_collnet() = 0;
+  virtual CollnetPort *collnet() = 0; // nullptr: none is open
+  // Where an operation that uses groups runs when they have been lost, on all ranks alike. Without: losing them is the end.
+  virtual void set_instead(const Bound *bound, const Bound *instead) = 0;
+  virtual std::string collnet_lost() const = 0;               // why; "" = it has not been [any thread]
   virtual Status set_peers(std::span<const Bytes> infos) = 0; // decides each peer's link class; both ends decide alike
   virtual LinkClass link_class(int peer) const = 0;
   // Whose private memory this rank cannot read though they share a host, and why; "" = nobody's. For protocols of descriptors.
@@ -102,6 +111,10 @@ public:
   bool has_room() const { return enqueued_ - completed() < kQueue; } // enqueue() will not wait [one thread at a time]
   uint64_t completed() const { return completed_.load(std::memory_order_acquire); }
   uint64_t enqueued() const { return enqueued_; }
+  // Operations that failed alone, the engine going on: the first error of those up to seq that nobody has been told of, and
+  // then it has been. [any thread]
+  virtual Status take_error(uint64_t seq) = 0;
+  bool clean(uint64_t seq) const { return seq < first_error_.load(std::memory_order_acquire); } // there is no such error
   // Drives this engine, and every now and then all others of the process, until seq has completed or the engine failed. An
   // error comes after quiesce().
   virtual Status wait(uint64_t seq) = 0;
@@ -137,6 +150,7 @@ public:
 protected:
   alignas(64) std::atomic<uint64_t> completed_{0};
   std::atomic<bool> failed_{false};
+  std::atomic<uint64_t> first_error_{~0ull};
   uint64_t enqueued_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include "transport/transport.h"
 #include <array>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -36,6 +37,13 @@ public:
 
   Bytes local_info() const override;
   void set_routes(NetRoutes routes) override { transport_->set_routes(std::move(routes)); }
+  Status open_collnet(Iface<tutti_collnet_v1> collnet, uint32_t device) override {
+    return transport_->open_collnet(collnet, device);
+  }
+  void close_collnet() override { transport_->close_collnet(); }
+  CollnetPort *collnet() override { return transport_->collnet(); }
+  void set_instead(const Bound *bound, const Bound *instead) override;
+  std::string collnet_lost() const override;
   Status set_peers(std::span<const Bytes> infos) override;
   LinkClass link_class(int peer) const override { return transport_->link_class(peer); }
   const std::string &unreadable() const override { return transport_->unreadable(); }
@@ -47,6 +55,7 @@ public:
   void skip(const CallInfo &call) override;
   Result<uint64_t> enqueue(const Bound *bound, const OpArgs &args, std::span<const Dependency> after) override;
   Status wait(uint64_t seq) override;
+  Status take_error(uint64_t seq) override;
   bool progress() override;
   void fail(const Error &error) override;
   bool quiesce() override;
@@ -70,12 +79,13 @@ public:
   }
 
 private:
-  enum class Drive { done, blocked, failed };
+  enum class Drive { done, blocked, failed, lost };
   struct Queued {
     Bound *bound = nullptr;
     OpArgs args;
     std::vector<uint64_t> tables;
     std::vector<Dependency> after;
+    bool posted = false; // its contribution is on its way, see post_ahead()
     uint64_t factor = 0; // one element
     Tag tag;
   };
@@ -122,6 +132,9 @@ private:
   Drive run_plan(Bound &bound, uint32_t polls);
   static bool loans_ended(const Bound &bound);
   Drive drive_memory(Bound &bound, uint32_t polls);
+  Drive drive_groups(Bound &bound, uint32_t polls);
+  bool post_ahead();
+  bool may_post(const Queued &op, uint64_t seq);
   Drive run_single(Bound &bound, uint32_t polls);
   Drive run_lanes(Bound &bound, uint32_t polls);
   int advance(Bound &bound, Lane &lane);
@@ -130,6 +143,17 @@ private:
   bool drive_round(uint32_t polls);
   bool dependencies_met(const Queued &op);
   void give_up(const Queued &op, const Engine &before);
+
+  // collnet_loss.cc
+  enum class Groups { used, undecided, failed, instead };
+  Groups groups_for(const Bound &bound, uint64_t number); // before an operation that uses them starts
+  Drive watch_groups();                                   // while one runs: lost, where its result will never come
+  void report_loss(const Error &why);
+  void fail_operation(const CallInfo &call, uint64_t seq);
+  void on_loss(int from, const Diagnose &d, const std::string &text);
+  void halt(const std::string &why);
+  void tell(int to, Diagnosis type, uint64_t number, const std::string &text);
+  void count_halted(int from, uint64_t number);
 
   bool alone(const std::function<void()> &run);
 
@@ -220,13 +244,21 @@ private:
   std::array<Recent, kRecent> recent_;
   std::atomic<uint64_t> started_{0};
   std::atomic<bool> quiesced_{false};
-  mutable std::mutex mutex_; // guards error_ to skipped_count_, and a Recent's bound against release()
+  mutable std::mutex mutex_; // guards error_ to skipped_count_ but what says otherwise, and a Recent's bound against release()
   Status error_;
   std::array<WaitFor, kMostNamed> waits_{}; // whom the operation waits for, as last noted
   uint64_t waits_slices_ = 0, waits_seq_ = 0;
   size_t waits_count_ = 0;
   std::map<uint64_t, Answer> answers_;
-  std::map<int, uint64_t> finished_;     // number of the collective that a peer said it has completed
+  std::map<int, uint64_t> finished_; // number of the collective that a peer said it has completed
+  // Of collnet groups: whether they are there, and if not, up to which operation.
+  enum class Loss : uint32_t { none, halted, resolved };
+  std::atomic<Loss> loss_{Loss::none};
+  std::atomic<uint64_t> groups_started_{0}, groups_last_{0}; // numbers of operations
+  Clock::time_point resolved_at_{};                          // by the owner: since when it has made no progress
+  std::string loss_text_;
+  std::map<int, uint64_t> halted_; // rank 0: what ranks said
+  std::deque<std::pair<uint64_t, Status>> op_errors_;
   std::array<Remembered, 16> skipped_{}; // calls that had nothing to move
   uint64_t skipped_count_ = 0;
   uint64_t nonce_ = 1;

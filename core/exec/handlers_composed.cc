@@ -2,6 +2,7 @@
 // fan-out, nets. Operands become plain memory first (a slot's payload, a decoded copy, a received buffer), then one reduction,
 // then sends.
 #include "exec/pull.h"
+#include "transport/collnet_port.h"
 #include "transport/net_port.h"
 #include "transport/transport.h"
 #include <cstring>
@@ -103,6 +104,7 @@ struct Composer {
     const BoundLink &link = s.recv[k];
     Ring &r = *link.ring;
     const uint32_t sig = signature(link);
+    if (r.group) return r.cold->transport->collnet()->receive(r, m.bytes, sig, *link.call, at);
     if (r.net) {
       uint32_t got = 0;
       const int ready = port_of(r)->receive(r, m.bytes, sig, recv_home(), at, &got);
@@ -135,7 +137,7 @@ struct Composer {
   int receive_all(const uint8_t **operand) {
     for (uint32_t k = 0; k < s.recv_count; k++) {
       if (k < lane.phase) { // already there in an earlier call; look it up again
-        if (s.recv[k].ring->net || !(in_data() || descriptors())) {
+        if (s.recv[k].ring->net || s.recv[k].ring->group || !(in_data() || descriptors())) {
           if (const int r = receive(k, &operand[k]); r <= 0) return r;
         } else {
           operand[k] = tmp(2 + k);
@@ -173,6 +175,10 @@ struct Composer {
         port_of(w)->send(w, v, m.bytes, sig, home);
         continue;
       }
+      if (w.group) {
+        w.cold->transport->collnet()->send(w, v, m.bytes, sig, home, *link.call);
+        continue;
+      }
       uint8_t *slot = slot_at(w);
       if (in_data()) {
         reinterpret_cast<tutti_line_encode_fn>(cold.encode)(slot, v, m.bytes, slot_word(w.seq + 1, sig));
@@ -192,7 +198,9 @@ struct Composer {
   void consume_all() const {
     for (uint32_t k = 0; k < s.recv_count; k++) {
       Ring &r = *s.recv[k].ring;
-      if (r.net)
+      if (r.group)
+        r.cold->transport->collnet()->consume(r);
+      else if (r.net)
         port_of(r)->consume(r, next_receive().cold->recv_home);
       else if (descriptors())
         consume_lent(r, m.bytes);

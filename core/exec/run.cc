@@ -1,6 +1,7 @@
 // Runs the present operation. Everything here is done by the owner of the engine.
 #include "base/types.h"
 #include "exec/engine_impl.h"
+#include "transport/collnet_port.h"
 #include "transport/net_port.h"
 #include "transport/transport.h"
 #include <algorithm>
@@ -118,6 +119,10 @@ void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq) {
     lane.done = 0;
     lane.finished = lane.step_count == 0;
     if (lane.finished && left_) left_--;
+  }
+  if (b.ahead && queued(seq).posted) [[unlikely]] {
+    b.lanes[0].pc = 1; // what it gives has been given
+    transport_->collnet()->caught_up();
   }
   draining_ = false;
   frame_.unread = nullptr;
@@ -251,6 +256,8 @@ EngineImpl::Drive EngineImpl::drive(uint32_t polls) {
     std::erase_if(b.joining, [this](Ring *r) { return transport_->connect(*r->cold); });
     if (!b.joining.empty()) polls = std::min(polls, kEagerPolls); // then look again for those rings
   }
+  if (b.selection.groups) [[unlikely]]
+    return drive_groups(b, polls);
   if (!b.has_net) return drive_memory(b, polls);
   NetPort &net = *transport_->net();
   for (uint32_t round = 0; round <= polls / kPollsPerNetRound && !stop_requested();
@@ -262,6 +269,62 @@ EngineImpl::Drive EngineImpl::drive(uint32_t polls) {
       draining_ = d == Drive::done; // what has not left yet still belongs to the device
     }
     if (draining_ && !net.sends_pending() && loans_ended(b)) return Drive::done;
+  }
+  return Drive::blocked;
+}
+
+// Nothing before it writes what it reads.
+bool EngineImpl::may_post(const Queued &op, uint64_t seq) {
+  const Bound &b = *op.bound;
+  const OpArgs &a = op.args;
+  const uint64_t bytes = a.in_shape.block_bytes;
+  if (!b.ahead || !op.after.empty() || a.preop_factor || bytes == 0 || bytes > b.selection.slot_bytes) return false;
+  const auto in = reinterpret_cast<uintptr_t>(a.in);
+  for (uint64_t s = completed_.load(std::memory_order_relaxed) + 1; s < seq; s++) {
+    const OpArgs &before = queued(s).args;
+    const auto out = reinterpret_cast<uintptr_t>(before.out);
+    if (in < out + before.out_shape.block_bytes && out < in + bytes) return false;
+  }
+  return true;
+}
+
+// Posts what the next operations contribute, so that a group has as many of them as it was granted. In their order: all members
+// post alike.
+bool EngineImpl::post_ahead() {
+  CollnetPort &port = *transport_->collnet();
+  const uint64_t present = completed_.load(std::memory_order_relaxed) + 1, tail = tail_.load(std::memory_order_acquire);
+  if (active_->lanes[0].pc == 0) return false; // its own post comes first
+  bool any = false;
+  for (uint64_t seq = present + 1 + port.ahead(); seq <= tail; seq++) {
+    Queued &op = queued(seq);
+    if (!may_post(op, seq)) return any;
+    const BoundLink &link = op.bound->lanes[0].send[0];
+    if (!port.can_send(*link.ring)) return any;
+    if (groups_for(*op.bound, op.args.call.number) != Groups::used) return any;
+    port.send_ahead(*link.ring, op.args.in, op.args.in_shape.block_bytes, call_signature(op.args.call) ^ link.fingerprint,
+                    *link.call);
+    op.posted = any = true;
+  }
+  return any;
+}
+
+// Also of ranks that are no members themselves: they learn from others that a group is lost.
+EngineImpl::Drive EngineImpl::drive_groups(Bound &b, uint32_t polls) {
+  CollnetPort *groups = transport_->collnet();
+  NetPort *net = b.has_net ? transport_->net() : nullptr;
+  const uint32_t rounds = b.has_groups || net ? polls / kPollsPerNetRound : polls;
+  for (uint32_t round = 0; round <= rounds && !stop_requested(); round++) {
+    if (b.has_groups) moved_ |= groups->progress();
+    if (net) moved_ |= net->progress();
+    if (!draining_) {
+      const Drive d = slices_ ? run_plan(b, 0) : Drive::done;
+      if (d == Drive::failed) return d;
+      draining_ = d == Drive::done;
+    }
+    if (draining_ && !(b.has_groups && groups->pending()) && !(net && net->sends_pending()) && loans_ended(b))
+      return Drive::done;
+    if (b.ahead) moved_ |= post_ahead();
+    if (const Drive d = watch_groups(); d != Drive::blocked) return d;
   }
   return Drive::blocked;
 }
@@ -299,7 +362,18 @@ bool EngineImpl::drive_round(uint32_t polls) {
       if (seq > tail_.load(std::memory_order_acquire)) return any;
       Queued &op = queued(seq);
       if (!dependencies_met(op)) return any;
-      start(*op.bound, op.args, seq);
+      Bound *bound = op.bound;
+      if (bound->selection.groups) [[unlikely]] {
+        const Groups groups = groups_for(*bound, op.args.call.number);
+        if (groups == Groups::undecided) return any;
+        if (groups == Groups::failed) {
+          fail_operation(op.args.call, seq);
+          any = true;
+          continue;
+        }
+        if (groups == Groups::instead) bound = bound->instead;
+      }
+      start(*bound, op.args, seq);
       any = true;
     }
     moved_ = false;
@@ -310,6 +384,12 @@ bool EngineImpl::drive_round(uint32_t polls) {
       complete();
       any = true;
       ops++;
+      continue;
+    }
+    if (d == Drive::lost) {
+      fail_operation(queued(completed_.load(std::memory_order_relaxed) + 1).args.call,
+                     completed_.load(std::memory_order_relaxed) + 1);
+      any = true;
       continue;
     }
     if (d == Drive::failed)

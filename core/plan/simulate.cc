@@ -30,6 +30,7 @@ public:
       for (uint32_t l = 0; l < plans[r]->lanes.size(); l++) lanes_.push_back({r, l, plans[r]->lanes[l].group, {}});
     for (uint32_t l = 0; l < lanes_.size(); l++) lanes_[l].finished.resize(plan_of(l).lanes[lanes_[l].lane].steps.size());
     out_.wires = w_.wires;
+    for (uint32_t r = 0; r < all; r++) out_.ranks.push_back(rank_name(plans, r));
     out_.wire_bytes.assign(w_.wires.size(), 0);
   }
 

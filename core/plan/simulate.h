@@ -51,6 +51,7 @@ struct Simulation {
   std::vector<SimMessage> messages;
   std::vector<Wire> wires;          // as SimMessage::wire counts; ranks from n on stand for groups
   std::vector<uint64_t> wire_bytes; // by wire
+  std::vector<std::string> ranks;   // their names, "rank 3", "group 0"
   std::vector<SimHop> critical;     // first to last: what determined `seconds`
 };
 

@@ -76,6 +76,7 @@ void print_text(const Explanation &e) {
   fmt::print("choice: {}/{}, {} channel{}, slots {}{}\n", e.algo, e.proto, e.channels, e.channels == 1 ? "" : "s",
              slots_text(e.depth, e.slot_bytes), e.nontemporal ? ", stores past the caches" : "");
   fmt::print("decided by {}\nasked: {}\n", decided_text(e), e.why);
+  if (!e.collnet.empty()) fmt::print("collnet: {}\n", e.collnet);
   if (e.ways.empty()) return;
   print_ways(e);
   print_refused(e);

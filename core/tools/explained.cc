@@ -31,6 +31,15 @@ ExplainedWay read_way(const json &j) {
   return w;
 }
 
+std::string collnet_text(const json &c) {
+  const std::string why = c.value("why", "");
+  if (!c.value("used", false)) return why.find("is \"off\"") == std::string::npos ? why : "";
+  return fmt::format("{}, {} group{}, {} operations and {} bytes in flight, aggregators {} Mbit/s, hosts {} Mbit/s",
+                     c.value("plugin", ""), c.value("groups", 0), c.value("groups", 0) == 1 ? "" : "s",
+                     c.value("outstanding", 0), c.value("window_bytes", uint64_t{0}), c.value("aggregators_mbps", uint64_t{0}),
+                     c.value("host_mbps", 0));
+}
+
 std::string slowest(const json &transports) {
   std::string out;
   for (const char *kind : {"local", "shm", "net"})
@@ -89,6 +98,7 @@ Result<Explanation> read_explanation(const std::string &text) {
     e.ppn = places.value("ppn", 0);
     e.cores = places.value("cores", 0);
     e.link = places.value("links", slowest(j.value("transports", json::object())));
+    e.collnet = collnet_text(j.value("collnet", json::object()));
     for (const json &w : j.value("ways", json::array())) e.ways.push_back(read_way(w));
   } catch (const json::exception &problem) {
     return fail(Code::internal, "the explanation of the library cannot be read: {}", problem.what());

@@ -17,6 +17,7 @@ struct ExplainedWay {
 };
 
 struct Explanation {
+  std::string collnet; // how operations reduce in the network, or why they do not; "" = nobody asked for it
   std::string coll, algo, proto, why, decided_by, decided_how, deterministic;
   uint64_t count = 0, bytes = 0;
   int nranks = 0;

@@ -200,6 +200,33 @@ void print_devices(const Registry &registry) {
   if (shown == 0) fmt::print("  none\n");
 }
 
+// Ways into networks that reduce, where a plugin for one is loaded.
+void print_collnets(const Registry &registry, const Config &config) {
+  const auto all = registry.all<tutti_collnet_v1>(TUTTI_COLLNET);
+  if (all.empty()) return;
+  const Setting &s = config.setting("coll.collnet");
+  fmt::print("in-network reduction (coll.collnet {}, {})\n", s.text, s.origin);
+  for (const auto &c : all) {
+    uint32_t count = 0;
+    const tutti_status listed = c.table->device_count(c.plugin->state, &count);
+    if (listed < 0 || count == 0)
+      fmt::print("  {}: {}\n", c.table->name,
+                 plugin_error(*c.plugin, listed < 0 ? listed : tutti_status{TUTTI_ERR_UNSUPPORTED}, "listing devices")
+                     .error()
+                     .message);
+    for (uint32_t i = 0; i < count; i++) {
+      tutti_collnet_dev dev{};
+      dev.struct_size = sizeof dev;
+      const tutti_status described = c.table->device_info(c.plugin->state, i, &dev);
+      if (described < 0)
+        fmt::print("  {} {}: {}\n", c.table->name, i, plugin_error(*c.plugin, described, "describing a device").error().line());
+      else
+        fmt::print("  {:<8} {}  {}\n", c.table->name, dev.name,
+                   dev.speed_mbps ? fmt::format("{} Mbit/s", dev.speed_mbps) : "speed unknown");
+    }
+  }
+}
+
 int print_config(const Config &config, bool all) {
   int shown = 0;
   for (const auto &[option, setting] : config.all()) {
@@ -250,6 +277,7 @@ int print_all(const Config &config) {
   }
   print_plugins(*started.value().registry, false);
   print_devices(*started.value().registry);
+  print_collnets(*started.value().registry, config);
   if (const Status s = print_channels(config, *started.value().registry, {}); !s.ok()) {
     std::fflush(stdout);
     print_error(s.error().line());
@@ -326,7 +354,7 @@ int info_main(int argc, char **argv) {
   else if (topic == "plugins")
     print_plugins(*started.value().registry, true);
   else
-    print_devices(*started.value().registry);
+    print_devices(*started.value().registry), print_collnets(*started.value().registry, **config);
   return kOk;
 }
 

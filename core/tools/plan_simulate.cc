@@ -79,12 +79,12 @@ std::string hop_text(const Simulation &s, const SimHop &hop) {
   if (hop.message) {
     const SimMessage &m = s.messages[static_cast<size_t>(hop.number)];
     const Wire &w = s.wires[m.wire];
-    return fmt::format("  {:>16}   message of {} from rank {} to rank {}, there at {}{}\n", micro(m.leaves), size_text(m.bytes),
-                       w.src, w.dst, micro(m.arrives), m.behind >= 0 ? ", waited for a port" : "");
+    return fmt::format("  {:>16}   message of {} from {} to {}, there at {}{}\n", micro(m.leaves), size_text(m.bytes),
+                       s.ranks[w.src], s.ranks[w.dst], micro(m.arrives), m.behind >= 0 ? ", waited for a port" : "");
   }
   const SimRun &r = s.runs[static_cast<size_t>(hop.number)];
-  return fmt::format("  {:>16}   rank {} lane {} step {} iteration {} slice {}, {}\n", micro(r.begin), r.rank, r.lane, r.step,
-                     r.iter, r.slice, cause_text(r.cause));
+  return fmt::format("  {:>16}   {} lane {} step {} iteration {} slice {}, {}\n", micro(r.begin), s.ranks[r.rank], r.lane,
+                     r.step, r.iter, r.slice, cause_text(r.cause));
 }
 
 std::vector<uint64_t> messages_of(const Simulation &s) {
@@ -110,7 +110,7 @@ std::string text_of(const PlanSet &plans, const SimulateOptions &o, const Simula
   out += "bytes per link, the busiest first\n";
   for (size_t i = 0; i < std::min(by_bytes.size(), kLinksShown); i++) {
     const Wire &w = s.wires[by_bytes[i]];
-    out += fmt::format("  rank {:>4} -> {:>4}  conn {:>3}  {:>12} bytes  {:>6} messages\n", w.src, w.dst, w.conn,
+    out += fmt::format("  {:>9} -> {:>9}  conn {:>3}  {:>12} bytes  {:>6} messages\n", s.ranks[w.src], s.ranks[w.dst], w.conn,
                        s.wire_bytes[by_bytes[i]], messages[by_bytes[i]]);
   }
   if (by_bytes.size() > kLinksShown) out += fmt::format("  and {} more links\n", by_bytes.size() - kLinksShown);
@@ -194,6 +194,14 @@ void simulate_options(CLI::App *app, const std::string &group, SimulateArgs *arg
   size("--slice", "slice size; 0 = whole chunks (0)", &o->slice);
   pair("--alpha", "latency in us, inside a host and between hosts (0.5,10)", 1e-6, &LinkCost::alpha);
   pair("--beta", "bandwidth in GB/s, inside a host and between hosts (10,3)", 1e9, &LinkCost::beta);
+  app->add_option_function<double>(
+         "--group-beta", [o](double gbs) { o->group_beta = gbs * 1e9; },
+         "bandwidth in GB/s into a collnet group, of all members together; 0 = no limit (0)")
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
+  app->add_option("--group-depth", o->group_depth, "aggregators between a member of a group and the root of their tree (1)")
+      ->check(CLI::Range(1, 16))
+      ->group(group);
   app->add_option("--fifo", o->depth, "slots per link; 0 = the least that the plan asks for")
       ->check(CLI::Range(0, 65536))
       ->group(group);

@@ -25,7 +25,7 @@ struct Options {
   std::string algo = "ring", coll = "all_reduce", ranks = "4", format = "text", in_place = "no", svg;
   int rank = -1, root = 0, per_host = 0;
   uint32_t channels = 1, depth = 0, window = 0, slices = 2;
-  bool many_slices = false, show_in_place = false, multicast = false;
+  bool many_slices = false, show_in_place = false, multicast = false, collnet = false;
   SimulateArgs simulate;
 };
 
@@ -74,14 +74,24 @@ bool on_one_host(const Options &o, int n) {
   return o.per_host == 0 || o.per_host >= n;
 }
 
+// A channel's head is the rank of its own place on each host, as with a NIC for each.
+void seat_heads(PlanRequest *q) {
+  std::vector<int32_t> here;
+  const auto &node = q->node_of_rank;
+  for (int32_t r = 0; r < q->nranks; r++)
+    if (node[static_cast<size_t>(r)] == node[static_cast<size_t>(q->rank)]) here.push_back(r);
+  for (size_t c = 0; c < q->channel.size(); c++) q->channel[c].head = here[c % here.size()];
+}
+
 Result<PlanSet> plans_of(const Iface<tutti_algo_v1> &algo, const Options &o, tutti_coll coll, int n, Form form) {
   const uint32_t flags = (o.many_slices ? uint32_t{TUTTI_REQ_MANY_SLICES} : 0u) |
                          (form.in_place ? uint32_t{TUTTI_REQ_IN_PLACE} : 0u) |
-                         (form.multicast ? uint32_t{TUTTI_REQ_MULTICAST} : 0u);
+                         (form.multicast ? uint32_t{TUTTI_REQ_MULTICAST} : 0u) | (o.collnet ? uint32_t{TUTTI_REQ_COLLNET} : 0u);
   PlanSet plans;
   for (int r = 0; r < n; r++) {
     auto q = PlanRequest::simple(coll, r, n, coll_has_root(coll) ? o.root : -1, o.channels, flags);
     for (int i = 0; o.per_host > 0 && i < n; i++) q.node_of_rank[static_cast<size_t>(i)] = i / o.per_host;
+    if (o.collnet) seat_heads(&q);
     TUTTI_TRY(algo_supports(algo, q));
     TUTTI_ASSIGN(plan, build_plan(algo, q));
     plans.push_back(std::move(plan));
@@ -293,6 +303,8 @@ void common_options(CLI::App *app, Options *o) {
   app->add_option("--root", o->root, "root of collectives that have one")->capture_default_str();
   app->add_option("--channels", o->channels, "channels of the request")->check(CLI::Range(1, 64))->capture_default_str();
   app->add_option("--per-host", o->per_host, "ranks on each host; 0 = all on one")->check(CLI::Range(0, 1 << 16));
+  app->add_flag("--collnet", o->collnet,
+                "every channel has a collnet group: one rank of each host, another one for each channel");
   app->add_flag("--many-slices", o->many_slices,
                 "the plan for messages longer than a slice, which shorter slices than chunks imply");
 }

@@ -35,8 +35,9 @@ struct Topology {
   uint32_t node_count = 0;
   std::vector<int32_t> node_of_rank; // nodes are numbered by their lowest rank
   std::vector<uint32_t> ranks_on_node, cores_on_node;
-  std::vector<int32_t> ring_order;        // each rank once: ranks of a host adjacent, else in rank order
-  std::shared_ptr<const Cluster> cluster; // channels that were searched; null: ring_order for all, no trees
+  std::vector<int32_t> ring_order;          // each rank once: ranks of a host adjacent, else in rank order
+  std::vector<std::vector<int32_t>> groups; // of a collnet: by group, its member on each node; empty: there is none
+  std::shared_ptr<const Cluster> cluster;   // channels that were searched; null: ring_order for all, no trees
   uint32_t max_ppn() const;
   uint32_t min_cores() const;
   bool oversubscribed() const; // some host has more ranks than cores

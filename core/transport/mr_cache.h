@@ -14,6 +14,17 @@
 
 namespace tutti {
 
+inline tutti_region host_region(void *at, uint64_t bytes) {
+  tutti_region region{};
+  region.struct_size = sizeof region;
+  region.kind = TUTTI_MEM_HOST;
+  region.addr = at;
+  region.bytes = bytes;
+  region.device = -1;
+  region.dmabuf_fd = -1;
+  return region;
+}
+
 class MrCache {
 public:
   struct Limits {

@@ -15,17 +15,6 @@
 namespace tutti {
 namespace {
 
-tutti_region host_region(void *at, uint64_t bytes) {
-  tutti_region region{};
-  region.struct_size = sizeof region;
-  region.kind = TUTTI_MEM_HOST;
-  region.addr = at;
-  region.bytes = bytes;
-  region.device = -1;
-  region.dmabuf_fd = -1;
-  return region;
-}
-
 NetHeader header_in(const NetCall &c) {
   NetHeader header;
   std::memcpy(&header, c.staged, sizeof header);

@@ -14,6 +14,7 @@
 namespace tutti {
 
 class NetLink;
+class GroupLink;
 struct RingCold;
 
 constexpr uint32_t kWordOffset = 56;  // of the word in the slot
@@ -62,9 +63,10 @@ struct alignas(64) Ring {
   uint64_t bytes = 0;       // counted: payloads of those messages
   RingCold *cold = nullptr;
   // ---- a second line
-  uint64_t rest = 0;      // counted: what they took of slots, or of the network, beside each message's first line
-  uint64_t lent = 0;      // counted: part of `bytes` that stayed in the sender's memory
-  NetLink *net = nullptr; // set for net links: then no memory ring
+  uint64_t rest = 0;          // counted: what they took of slots, or of the network, beside each message's first line
+  uint64_t lent = 0;          // counted: part of `bytes` that stayed in the sender's memory
+  NetLink *net = nullptr;     // set for net links: then no memory ring
+  GroupLink *group = nullptr; // likewise for links to a collnet group
 };
 static_assert(offsetof(Ring, rest) == 64);
 

@@ -1,5 +1,6 @@
 #include "transport/transport.h"
 #include "log/log.h"
+#include "transport/collnet_port.h"
 #include "transport/link_message.h"
 #include "transport/net_port.h"
 #include <algorithm>
@@ -61,6 +62,7 @@ std::string name_of(const RingCold &r) {
 bool ring_credit_slow(Ring &ring) {
   if (ring.cold->state.load(std::memory_order_relaxed) != 3 && !ring.cold->transport->connect(*ring.cold)) return false;
   if (ring.net) return ring.cold->transport->net()->can_send(ring);
+  if (ring.group) return ring.cold->transport->collnet()->can_send(ring);
   ring.credit = least_credit(ring);
   return ring.seq - ring.credit < ring.depth;
 }
@@ -84,6 +86,17 @@ Result<std::unique_ptr<Transport>> Transport::create(Bootstrap &bootstrap, std::
 Transport::~Transport() {
   stop();
   if (net_) net_->close(); // endpoints refer to memory of rings
+  if (collnet_) collnet_->close();
+}
+
+Status Transport::open_collnet(Iface<tutti_collnet_v1> collnet, uint32_t device) {
+  TUTTI_ASSIGN(port, CollnetPort::create(*this, collnet, device));
+  collnet_ = std::move(port);
+  return {};
+}
+
+void Transport::close_collnet() {
+  collnet_.reset();
 }
 
 void Transport::stop() {
@@ -287,7 +300,7 @@ Status Transport::make_memory(RingCold &ring) {
 
 bool Transport::peer_went_elsewhere(const Ring &ring) {
   const RingCold &mine = *ring.cold;
-  if (ring.net) return false; // what the peer sent before may still be on its way
+  if (ring.net || ring.group) return false; // what the peer sent before may still be on its way
   if (!visible(ring)) return false;
   std::lock_guard lock(mutex_);
   bool other =

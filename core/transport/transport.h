@@ -26,6 +26,7 @@
 namespace tutti {
 
 class NetPort;
+class CollnetPort;
 class Transport;
 
 struct RingCold {
@@ -107,6 +108,10 @@ public:
   std::vector<int> full_at(const Ring &ring) const; // peers for whom this send ring in memory has no free slot
   bool has_net() const { return net_ != nullptr; }
   NetPort *net() { return net_.get(); }
+  // Opens a device of a collnet plugin, of whose groups this communicator makes use. [setup]
+  Status open_collnet(Iface<tutti_collnet_v1> collnet, uint32_t device);
+  void close_collnet(); // [setup]
+  CollnetPort *collnet() { return collnet_.get(); }
   MemoryBudget &budget() { return budget_; }
   uint64_t fds() const;
   Bootstrap &bootstrap() { return bootstrap_; }
@@ -162,6 +167,7 @@ private:
   std::string unreadable_;
   uint64_t probe_word_; // what peers read to see whether they can
   std::unique_ptr<NetPort> net_;
+  std::unique_ptr<CollnetPort> collnet_;
   NetRoutes routes_;
   PeerRegions peer_regions_;
   mutable std::mutex mutex_;                 // guards rings_, wanted_, given_ and RingCold::given, fd, protocols

@@ -1,5 +1,6 @@
 // Users' memory, as the transport knows it: regions that peers map, registrations that a network keeps, and their end.
 #include "log/log.h"
+#include "transport/collnet_port.h"
 #include "transport/link_message.h"
 #include "transport/net_port.h"
 #include <cerrno>
@@ -55,22 +56,33 @@ Status Transport::offer_region(uint64_t id) {
 }
 
 void Transport::keep(uint64_t number, const void *at, uint64_t bytes) {
-  if (net_ && alone_) (void)alone_([&] { net_->allow(number, at, bytes); });
+  if ((!net_ && !collnet_) || !alone_) return;
+  (void)alone_([&] {
+    if (net_) net_->allow(number, at, bytes);
+    if (collnet_) collnet_->allow(number, at, bytes);
+  });
 }
 
 void Transport::forget(uint64_t number) {
-  end_registrations([&] { return net_->disallow(number); }, "a buffer is deregistered");
+  end_registrations(
+      [&] {
+        const bool net = !net_ || net_->disallow(number);
+        return (!collnet_ || collnet_->disallow(number)) && net;
+      },
+      "a buffer is deregistered");
 }
 
 // Posts that still use the memory end first. None is left where its operations have completed, as the caller promised.
 void Transport::end_registrations(const std::function<bool()> &end, std::string_view what) {
-  if (!net_ || !alone_) return;
+  if ((!net_ && !collnet_) || !alone_) return;
   const Deadline patience = Deadline::in(kEndTime);
   bool gone = false;
   while (!gone) {
     const bool alive = alone_([&] {
       gone = end();
-      if (!gone) (void)net_->progress();
+      if (gone) return;
+      if (net_) (void)net_->progress();
+      if (collnet_) (void)collnet_->progress();
     });
     if (!alive) return; // and all registrations with the links
     if (gone) return;
@@ -84,7 +96,12 @@ void Transport::end_registrations(const std::function<bool()> &end, std::string_
 
 void Transport::region_freed(const Region &region) {
   const uint64_t id = region.id;
-  end_registrations([&] { return net_->drop(region.at, region.bytes); }, "memory of tuttiMemAlloc is freed");
+  end_registrations(
+      [&] {
+        const bool net = !net_ || net_->drop(region.at, region.bytes);
+        return (!collnet_ || collnet_->drop(region.at, region.bytes)) && net;
+      },
+      "memory of tuttiMemAlloc is freed");
   std::vector<int> peers;
   {
     std::lock_guard lock(mutex_);

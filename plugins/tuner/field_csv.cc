@@ -18,7 +18,7 @@ using tutti::plugin::fail;
 using tutti::plugin::text;
 
 constexpr std::string_view kTheirColls[] = {"allreduce", "reduce", "broadcast", "allgather", "reducescatter"}; // as tutti_coll
-constexpr std::string_view kElsewhere[] = {"collnet_direct", "collnet_chain", "nvls", "nvls_tree"};
+constexpr std::string_view kElsewhere[] = {"nvls", "nvls_tree"};
 
 enum Column {
   coll,

@@ -10,7 +10,8 @@ namespace {
 constexpr std::string_view kCollNames[] = {"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter",
                                            "alltoall",   "gather", "scatter",   "barrier",    "sendrecv"};
 constexpr std::string_view kLinkNames[] = {"local", "shm", "net"};
-constexpr std::string_view kAlgoNames[] = {"ring", "direct", "tree", "rhd", "pat", "bruck", "binomial", "hier", "pairwise"};
+constexpr std::string_view kAlgoNames[] = {"ring", "direct",   "tree",           "rhd",          "pat", "bruck", "binomial",
+                                           "hier", "pairwise", "collnet_direct", "collnet_chain"};
 constexpr std::string_view kProtoNames[] = {"simple", "ll", "ll8", "ll128", "pull"};
 
 // Letters to insert, delete, replace, or swap with their neighbour. Names are short.

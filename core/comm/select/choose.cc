@@ -49,7 +49,7 @@ WayList list_of(const std::vector<Rated> &ways, SelectionTable &table) {
 } // namespace
 
 bool Selector::prefers(uint32_t row, uint64_t bytes) const {
-  return setting("coll.choice", row, bytes).number != 0;
+  return in_.lenient || setting("coll.choice", row, bytes).number != 0;
 }
 
 std::string Selector::next_best(uint32_t row, uint32_t bucket) const {
@@ -103,6 +103,9 @@ Decided Selector::decided(uint32_t row, uint64_t bytes, const std::vector<Rated>
     return {std::string(source_of(setting("coll.algo", row, bytes))), algos(row, bytes).describe(coll)};
   if (best->reason.empty() && by_proto)
     return {std::string(source_of(setting("coll.proto", row, bytes))), protos(row, bytes).describe(coll)};
+  if (best->reason.empty() && in_.collnet && in_.collnet->required && uses_groups(best->algo, row))
+    return {std::string(source_of(in_.config->setting("coll.collnet"))),
+            fmt::format("coll.collnet is \"required\" ({})", in_.collnet->origin)};
   if (best->estimate && best->estimate->us == best->cost_us && best->note.empty()) return {"model", best->estimate->text()};
   if (!in_.tuner) return {"core", ""};
   return {"tuner", fmt::format("\"{}\"{}{}", in_.tuner.table->name, best->note.empty() ? "" : ", ", best->note)};
@@ -165,6 +168,7 @@ Status Selector::check_general_lists() const {
 
 // One line for all sizes of a collective, and for all communicators with these options.
 void Selector::say_instead(uint32_t row, uint64_t bytes, const std::string &why, const std::string &way) const {
+  if (in_.lenient) return;
   const tutti_coll coll = coll_of_row(row);
   log::write_once(
       log::Level::warn, log::Subsys::tuning,
@@ -278,6 +282,8 @@ Result<Asked> Selector::as_asked(const SelectionTable &table, uint32_t row, uint
   if (call.depth) l.depth = call.depth;
   if (call.buffer) l.buffer = call.buffer;
   clamp(out.choice, support(out.choice.algo, row).links, l);
+  if (uses_groups(out.choice.algo, row))
+    out.choice.channels = std::min(out.choice.channels, static_cast<uint32_t>(in_.topology->groups.size()));
   return out;
 }
 

@@ -93,6 +93,7 @@ PlanRequest::Channel channel_of(const Topology &topology, int rank, uint32_t num
 } // namespace
 
 PlanRequest make_request(const Topology &topology, tutti_coll coll, int rank, int root, uint32_t channels, uint32_t flags) {
+  if (!topology.groups.empty()) flags |= TUTTI_REQ_COLLNET;
   PlanRequest r;
   r.coll = coll;
   r.rank = rank;
@@ -101,7 +102,12 @@ PlanRequest make_request(const Topology &topology, tutti_coll coll, int rank, in
   r.channels = channels;
   r.flags = flags;
   r.node_of_rank = topology.node_of_rank;
-  for (uint32_t c = 0; c < channels; c++) r.channel.push_back(channel_of(topology, rank, c));
+  for (uint32_t c = 0; c < channels; c++) {
+    r.channel.push_back(channel_of(topology, rank, c));
+    if (!topology.groups.empty())
+      r.channel.back().head =
+          topology.groups[c % topology.groups.size()][static_cast<size_t>(topology.node_of_rank[static_cast<size_t>(rank)])];
+  }
   return r;
 }
 

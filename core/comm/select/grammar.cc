@@ -35,8 +35,8 @@ struct Foreign {
   std::string_view name, ours, what;
 };
 constexpr Foreign kForeign[] = {
-    {"collnetdirect", "collnet", "reduction in the network's switches"},
-    {"collnetchain", "collnet", "reduction in the network's switches"},
+    {"collnetdirect", "collnet_direct", "reduction in the network's switches"},
+    {"collnetchain", "collnet_chain", "reduction in the network's switches"},
     {"nvls", "", "reduction in NVLink switches, which host memory has none of; direct and tree are near to it"},
     {"nvlstree", "", "reduction in NVLink switches, which host memory has none of; tree and hier are near to it"},
 };

@@ -141,6 +141,8 @@ double CostFormula::way_us(const CriticalPath &p) const {
   double us = 0;
   for (size_t c = 0; c < kLinkClasses; c++)
     us += p.hops[c] * (c == kNet ? std::max(k_.link[c].latency_us, in_.net.latency_us) : k_.link[c].latency_us);
+  if (p.work.grouped > 0) // to the root of the aggregators and back
+    us += 2 * (in_.group_depth - 1) * std::max(k_.link[kNet].latency_us, in_.net.latency_us);
   // Who lends waits until it was read.
   if (proto_.signal == TUTTI_SIGNAL_DESCRIPTOR) us *= 1 + 1 / std::max(1.0f, p.rounds());
   return us;
@@ -148,7 +150,8 @@ double CostFormula::way_us(const CriticalPath &p) const {
 
 // What devices take for the bytes of the fullest host.
 double CostFormula::wire_us(const PlanCost &c, const Scale &s) const {
-  const double bytes = std::max(c.host.work.out[kNet], c.host.work.in[kNet]) * s.bytes * s.wire;
+  const double crowded = c.host.work.grouped * (in_.group_crowding - 1); // by the aggregators' other members
+  const double bytes = (std::max(c.host.work.out[kNet], c.host.work.in[kNet]) + crowded) * s.bytes * s.wire;
   if (bytes <= 0) return 0;
   double rate = k_.net_gbs * 1e3 * s.channels * std::max(1.0f, c.host.work.sent[kNet]); // streams: one per link
   if (in_.net.bytes_per_us > 0) rate = std::min(rate, in_.net.bytes_per_us);

@@ -83,6 +83,9 @@ public:
     bool shm = true, shared = false;      // shared: plans may use links with several readers
     CostConstants constants;
     Device net; // those in use on a host, as one
+    // Of collnet groups: how much longer a byte takes than out of a host, and levels of aggregators.
+    double group_crowding = 1;
+    uint32_t group_depth = 1;
   };
   // What is decided elsewhere: channels by the search of the topology and by settings.
   struct Fixed {

@@ -2,6 +2,7 @@
 #include "base/types.h"
 #include "comm/select/determinism.h"
 #include "comm/select/plan_paper.h"
+#include "plan/groups.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -15,11 +16,13 @@ void Work::add(const Work &o, float times) {
     sent[c] += o.sent[c] * times, received[c] += o.received[c] * times;
     out[c] += o.out[c] * times, in[c] += o.in[c] * times;
   }
-  steps += o.steps * times, lent += o.lent * times, touched += o.touched * times, reduced += o.reduced * times;
+  grouped += o.grouped * times, steps += o.steps * times, lent += o.lent * times, touched += o.touched * times,
+      reduced += o.reduced * times;
   copied += o.copied * times;
 }
 
 LinkClass PlanSource::between(uint32_t a, uint32_t b) const {
+  if (std::max(a, b) >= topology->node_of_rank.size()) return LinkClass::net; // stands for a collnet group
   if (!process_of_rank.empty() && process_of_rank[a] == process_of_rank[b]) return LinkClass::local;
   return shm && topology->node_of_rank[a] == topology->node_of_rank[b] ? LinkClass::shm : LinkClass::net;
 }
@@ -35,6 +38,7 @@ Work rank_work(const Plan &p, const PlanSource &source) {
   const auto me = static_cast<uint32_t>(p.request.rank);
   // What all others read was written once, and is in their memory as well: the class is that of any of them.
   const auto class_of = [&](const tutti_link &l) {
+    if (l.flags & TUTTI_LINK_REDUCING) return index_of(LinkClass::net);
     const uint32_t other = static_cast<uint32_t>(l.peer) != me ? static_cast<uint32_t>(l.peer) : me == 0 ? 1 : 0;
     return index_of(source.between(me, other));
   };
@@ -53,8 +57,10 @@ Work rank_work(const Plan &p, const PlanSource &source) {
           all.received[c]++, all.in[c] += share;
         }
         for (uint32_t k = 0; k < s.send_count; k++) {
-          const size_t c = class_of(lane.send[static_cast<size_t>(s.send_first + shift + k)]);
+          const tutti_link &l = lane.send[static_cast<size_t>(s.send_first + shift + k)];
+          const size_t c = class_of(l);
           all.sent[c]++, all.out[c] += share;
+          if (l.flags & TUTTI_LINK_REDUCING) all.grouped += share;
         }
       }
     }
@@ -256,6 +262,7 @@ std::string key_of(const PlanSource &s) {
   append<uint32_t>(out, s.topology->cores_on_node);
   const PlanRequest first = request_of(s, 0);
   append<int32_t>(out, first.channel[0].order);
+  for (const auto &group : s.topology->groups) append<int32_t>(out, group);
   append<int32_t>(out, first.channel[0].tree_children); // one rank's part tells trees apart
   append<int32_t>(out, s.process_of_rank);
   return out;
@@ -265,21 +272,24 @@ std::string key_of(const PlanSource &s) {
 
 Result<PlanCost> cost_of_plans(std::span<const std::shared_ptr<const Plan>> plans, const PlanSource &source) {
   Findings findings;
-  const Wiring wiring = wire_links(plans, findings);
+  const WithGroups all(plans, findings);
+  const Wiring wiring = wire_links(all.plans(), findings);
   if (!findings.empty()) return fail(Code::internal, "its plans do not fit together: {}", findings.take()[0].text);
-  const Paper paper = write_paper(plans, wiring, source);
+  const Paper paper = write_paper(all.plans(), wiring, source);
   PlanCost cost;
   cost.quick = critical_path(paper, kQuickClock);
   cost.broad = critical_path(paper, kBroadClock);
   std::vector<Work> works(plans.size());
   std::vector<uint32_t> queued(paper.wire_count, 0);
-  for (const PaperLane &lane : paper.lanes)
+  for (const PaperLane &lane : paper.lanes) {
+    if (lane.rank >= plans.size()) continue; // no rank's work
     for (uint32_t i = lane.first; i < lane.end; i++) {
       const PaperNode &node = paper.nodes[i];
       works[lane.rank].add(node.work);
       for (uint32_t k = 0; k < node.send_count; k++)
         cost.queued = std::max(cost.queued, ++queued[paper.wires[node.send_first + k]]);
     }
+  }
   for (size_t r = 0; r < plans.size(); r++) {
     note_rank(cost, works[r]);
     cost.rings = std::max(cost.rings, rings_of(*plans[r]));

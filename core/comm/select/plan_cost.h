@@ -20,6 +20,7 @@ constexpr size_t index_of(LinkClass c) {
 struct Work {
   std::array<float, kLinkClasses> sent{}, received{}; // messages
   std::array<float, kLinkClasses> out{}, in{};        // shares in them
+  float grouped = 0;                                  // share of `out` that goes to collnet groups
   float steps = 0;
   float lent = 0;    // share of `out` that a protocol of descriptors need not copy
   float touched = 0; // share that is read from or written to buffers and scratch

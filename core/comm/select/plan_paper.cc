@@ -63,6 +63,7 @@ private:
     paper.step_count = base.back();
   }
 
+  bool stands_for_group(uint32_t rank) const { return rank >= source_.topology->node_of_rank.size(); }
   void add_step(Paper &paper, uint32_t rank, uint32_t l, uint32_t i, const std::vector<uint32_t> &base) {
     const Plan &p = *plans_[rank];
     const PlanLane &lane = p.lanes[l];
@@ -89,8 +90,10 @@ private:
         if (targets.empty()) continue;
         node.work.sent[index_of(paper.wire_class[targets[0]])]++;
         node.work.out[index_of(paper.wire_class[targets[0]])] += share;
+        if (stands_for_group(w_.wires[targets[0]].dst)) node.work.grouped += share;
       }
       node.send_count = static_cast<uint32_t>(paper.wires.size()) - node.send_first;
+      if (stands_for_group(rank)) node.work = {}; // done while it is on its way
       if (iter == 0) {
         node.dep_first = static_cast<uint32_t>(paper.deps.size());
         for (uint32_t d = 0; d < s.dep_count; d++) {
@@ -226,6 +229,10 @@ public:
       cores_.resize(cores_.size() + std::max(1u, topology.cores_on_node[h]));
     }
     for (uint32_t r = 0; r < n; r++) {
+      if (r >= topology.node_of_rank.size()) { // stands for a collnet group, and shares no core
+        groups_.push_back(r);
+        continue;
+      }
       const auto h = static_cast<size_t>(topology.node_of_rank[r]);
       cores_[first_core[h] + on_node[h]++ % std::max(1u, topology.cores_on_node[h])].push_back(r);
     }
@@ -248,6 +255,7 @@ public:
     while (turns < kMostTurns) {
       for (bool moved = true; moved;) {
         moved = false;
+        for (const uint32_t r : groups_) moved |= run(r, kWarm + kMeasured);
         for (size_t c = 0; c < cores_.size(); c++) moved |= run(cores_[c][at[c] % cores_[c].size()], kWarm + kMeasured);
       }
       const uint32_t slowest = *std::min_element(done_.begin(), done_.end());
@@ -295,6 +303,7 @@ private:
 
   const Paper &p_;
   std::vector<std::vector<uint32_t>> cores_; // the ranks of each
+  std::vector<uint32_t> groups_;
   std::vector<uint32_t> at_, sent_, read_, ended_, done_;
   bool together_ = false; // an operation begins when all ranks have ended the one before
 };

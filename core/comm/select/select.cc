@@ -3,6 +3,7 @@
 #include "comm/select/limits.h"
 #include "log/log.h"
 #include "plan/chunks.h"
+#include "plan/groups.h"
 #include <algorithm>
 
 namespace tutti {
@@ -62,11 +63,68 @@ Selector::Support Selector::ask_support(const Iface<tutti_algo_v1> &algo, uint32
   const tutti_coll coll = coll_of_row(row);
   const uint32_t flags = row == kRowV ? static_cast<uint32_t>(TUTTI_REQ_NONUNIFORM) : 0u;
   const PlanRequest request = make_request(*in_.topology, coll, 0, coll_has_root(coll) ? 0 : -1, 1, flags);
-  const auto none = [](const Error &why) { return Support{why.message, 0, why.code != Code::invalid_usage}; };
-  if (Status s = algo_supports(algo, request); !s.ok()) return none(s.error());
+  const auto none = [](const Error &why) { return Support{why.message, 0, false, why.code != Code::invalid_usage}; };
+  if (Status s = algo_supports(algo, request); !s.ok()) {
+    const bool lacks_groups = in_.collnet && !in_.collnet->on && asks_for_groups(algo, coll);
+    return lacks_groups ? Support{"collnet: " + in_.collnet->why, 0, false, false} : none(s.error());
+  }
   auto plan = build_plan(algo, request);
   if (!plan.ok()) return none(plan.status().error());
-  return {"", send_links(**plan), false};
+  Support out{"", send_links(**plan), false, false};
+  if (in_.topology->groups.empty()) return out;
+  const PlanRequest of_member = make_request(*in_.topology, coll, in_.topology->groups[0][0], request.root, 1, flags);
+  auto members = build_plan(algo, of_member);
+  if (!members.ok()) return none(members.status().error());
+  out.groups = has_groups(**members);
+  return out;
+}
+
+// It would serve the collective if there were groups.
+bool Selector::asks_for_groups(const Iface<tutti_algo_v1> &algo, tutti_coll coll) const {
+  Topology with = *in_.topology;
+  with.groups.emplace_back(with.node_count, 0);
+  return algo_supports(algo, make_request(with, coll, 0, coll_has_root(coll) ? 0 : -1, 1, 0)).ok();
+}
+
+namespace {
+constexpr double kHopUs = 8; // of a small message between hosts, where nothing better is known
+}
+
+std::string Selector::against_groups(const Iface<tutti_proto_v1> &proto, uint32_t row, uint64_t bytes) const {
+  const CollnetFacts &c = *in_.collnet;
+  if (!c.serves(coll_of_row(row))) return fmt::format("collnet: its groups do not serve {}", row_name(row));
+  if (proto.table->signal == TUTTI_SIGNAL_DESCRIPTOR) return "when a collnet group is lost, memory would stay lent";
+  if (adds(row) && mode(row) == Determinism::run && c.caps.repeat < TUTTI_COLLNET_REPEAT_RUN)
+    return describe_determinism(determinism(row)) + ": bits of collnet groups differ from run to run";
+  if (c.required || c.host_mbps == 0) return "";
+  const double wire_us = static_cast<double>(bytes) * 8 / c.host_mbps;
+  const double latency_us = 2 * kHopUs * std::max(1u, c.caps.tree_depth) + c.caps.latency_ns * 1e-3;
+  if (wire_us <= latency_us || c.crowding() < c.without()) return "";
+  return fmt::format("collnet: aggregators of {} Mbit/s for {} hosts of {} Mbit/s take {:.2f} times a message's way out of a "
+                     "host, hosts among themselves {:.2f}",
+                     c.caps.bandwidth_mbps, c.hosts, c.host_mbps, c.crowding(), c.without());
+}
+
+// A channel for each group, and slots of which the window holds two.
+void Selector::fit_groups(Rated &w, uint32_t row) const {
+  if (!uses_groups(w.algo, row)) return;
+  const tutti_collnet_caps &c = in_.collnet->caps;
+  w.channels = std::min(w.channels, static_cast<uint32_t>(in_.topology->groups.size()));
+  const uint64_t most = std::min(c.max_bytes ? c.max_bytes : UINT64_MAX, c.window_bytes ? c.window_bytes / 2 : UINT64_MAX);
+  while (w.slot_bytes > kMinSlot && w.slot_bytes > most)
+    w.slot_bytes = static_cast<uint32_t>(align_up(w.slot_bytes / 2, kChunkAlign));
+}
+
+// What is required holds for all that it serves: other ways are excluded, though a call may still ask for them.
+void Selector::prefer_groups(std::vector<Rated> &ways, uint32_t row) const {
+  if (!in_.collnet || !in_.collnet->on || !in_.collnet->required) return;
+  const auto serves = [&](const Rated &w) { return w.reason.empty() && uses_groups(w.algo, row); };
+  if (std::none_of(ways.begin(), ways.end(), serves)) return;
+  for (Rated &w : ways) {
+    if (!w.reason.empty() || uses_groups(w.algo, row)) continue;
+    w.by_algo = true;
+    w.reason = fmt::format("coll.collnet is \"required\" ({})", in_.collnet->origin);
+  }
 }
 
 const Selector::Support &Selector::support(const Iface<tutti_algo_v1> &algo, uint32_t row) const {
@@ -244,6 +302,7 @@ std::vector<Rated> Selector::list(uint32_t row, uint64_t bytes) const {
       w.algo = algo;
       w.proto = proto;
       w.reason = reason;
+      if (w.reason.empty() && uses_groups(algo, row)) w.reason = against_groups(proto, row, bytes);
       if (w.reason.empty() && descriptors) w.reason = in_.no_pull;
       if (w.reason.empty() && descriptors && mode(row) == Determinism::run && adds(row) && !allowed_protos.forced(coll))
         w.reason = describe_determinism(determinism(row)) + ": every run finds out anew whether memory can be read";
@@ -256,6 +315,7 @@ std::vector<Rated> Selector::list(uint32_t row, uint64_t bytes) const {
       ways.push_back(std::move(w));
     }
   }
+  prefer_groups(ways, row);
   return ways;
 }
 
@@ -266,7 +326,10 @@ void Selector::rate_ways(uint32_t row, uint64_t bytes, std::vector<Rated> &ways)
   const Ask ask = mode(row) == Determinism::run && adds(row) ? Ask::with_such_hosts : Ask::here;
   predict(row, bytes, ask, bounds, ways);
   ask_tuner(query_of(row, bytes, ask), bounds, ways);
-  for (Rated &w : ways) clamp(w, support(w.algo, row).links, bounds);
+  for (Rated &w : ways) {
+    clamp(w, support(w.algo, row).links, bounds);
+    fit_groups(w, row);
+  }
 }
 
 std::vector<Rated> Selector::rate(uint32_t row, uint64_t bytes) const {

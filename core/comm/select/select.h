@@ -2,6 +2,7 @@
 // the tuner once per class at set-up and hands the table to all ranks, so ranks cannot disagree and an operation only looks up.
 #pragma once
 #include "comm/select/call_config.h"
+#include "comm/select/collnet_facts.h"
 #include "comm/select/determinism.h"
 #include "comm/select/grammar.h"
 #include "comm/select/limits.h"
@@ -53,6 +54,8 @@ public:
     LinkClass slowest = LinkClass::local;
     std::string no_pull;                    // why protocols of descriptors cannot be used; "" = they can
     std::shared_ptr<const CostModel> model; // may be empty: nothing is predicted
+    bool lenient = false; // lists of names are wishes, and nothing is said where they cannot be had
+    const CollnetFacts *collnet = nullptr;  // goes with the topology's groups; nullptr: not asked for
   };
   static Result<Selector> create(Input input);
   // What coll.algo asks for by naming the collective holds or is an error here. A list without a collective's name holds for
@@ -67,6 +70,8 @@ public:
   std::string passed_over(uint32_t row, uint64_t bytes) const;
   // coll.deterministic = "size": the order that all plans of this row have to have.
   std::optional<uint64_t> promised_order(uint32_t row) const;
+  // Plans of this algorithm use collnet groups; the same on all ranks.
+  bool uses_groups(const Iface<tutti_algo_v1> &algo, uint32_t row) const { return support(algo, row).groups; }
   std::string determinism_note(uint32_t row) const; // what the setting did to this row; "" = nothing
   // All ways for one size: usable ones first and by cost, then those that options exclude, by cost, then the impossible ones.
   std::vector<Rated> rate(uint32_t row, uint64_t bytes) const;
@@ -114,6 +119,7 @@ private:
   struct Support {
     std::string reason;  // "" = supported
     uint32_t links = 0;  // of rank 0, per channel
+    bool groups = false; // of a collnet
     bool broken = false; // not a collective that it leaves to others: an option of its own is wrong, or it failed
   };
   const Support &support(const Iface<tutti_algo_v1> &algo, uint32_t row) const;
@@ -129,6 +135,11 @@ private:
   bool allowed_for_some_size(const Iface<tutti_algo_v1> &algo, uint32_t row) const;
   const FixedOrder &own_order(const Iface<tutti_algo_v1> &algo, uint32_t row) const;
   const RowOrder &row_order(uint32_t row) const;
+  // Of ways through collnet groups: what is against one beside what is against all; "" = nothing.
+  std::string against_groups(const Iface<tutti_proto_v1> &proto, uint32_t row, uint64_t bytes) const;
+  bool asks_for_groups(const Iface<tutti_algo_v1> &algo, tutti_coll coll) const;
+  void fit_groups(Rated &way, uint32_t row) const;
+  void prefer_groups(std::vector<Rated> &ways, uint32_t row) const;
   std::string impossible(const Iface<tutti_algo_v1> &algo, uint32_t row) const; // under every protocol; "" = it is not
   std::vector<Rated> list(uint32_t row, uint64_t bytes) const;
   std::string refusal(uint32_t row, const std::vector<Rated> &ways) const;

@@ -71,10 +71,10 @@ TEST_CASE("NCCL's names are taken in any case, and those for what is not here ar
     CHECK(e.find("in NCCL is reduction in") != std::string::npos);
     CHECK(e.find("loaded are ring, tree, pat") != std::string::npos);
   }
-  const std::vector<std::string> with_collnet{"ring", "collnet"};
+  const std::vector<std::string> with_collnet{"ring", "collnet_direct"};
   const auto mapped = NameFilter::parse("CollnetDirect", "NCCL_ALGO", "algorithm", with_collnet);
   REQUIRE(mapped.ok());
-  CHECK(mapped->allows(TUTTI_COLL_ALL_REDUCE, "collnet"));
+  CHECK(mapped->allows(TUTTI_COLL_ALL_REDUCE, "collnet_direct"));
 }
 TEST_CASE("excluding what NCCL has and is not here excludes nothing else") {
   const NameFilter f = parsed("^NVLS,NVLSTree");

@@ -1,5 +1,5 @@
 // Collnet with a chain inside every host: where many ranks that feed one would stand in each other's way.
-#include "schedule.h"
+#include "../algo-collnet/schedule.h"
 
 namespace {
 using namespace algo_collnet;

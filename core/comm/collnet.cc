@@ -1,0 +1,282 @@
+// Two rounds over the control plane. In the first every member of a group says where it listens, or what is against it; in the
+// second, once groups are ready or have failed, what was granted, or why not. All ranks see all answers and come to the same
+// end.
+#include "comm/collnet.h"
+#include "log/log.h"
+#include "topology/cluster.h"
+#include "transport/collnet_port.h"
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <thread>
+
+namespace tutti {
+namespace {
+
+constexpr auto kMostForGroups = std::chrono::seconds(30); // or a quarter of core.init_timeout
+constexpr auto kPause = std::chrono::microseconds(200);
+constexpr uint32_t kLeastOutstanding = 2; // what plans are proved with
+
+void put(Bytes &out, std::span<const std::byte> piece) {
+  const auto n = static_cast<uint32_t>(piece.size());
+  const auto *p = reinterpret_cast<const std::byte *>(&n);
+  out.insert(out.end(), p, p + sizeof n);
+  out.insert(out.end(), piece.begin(), piece.end());
+}
+bool take(std::span<const std::byte> &in, Bytes *piece) {
+  uint32_t n = 0;
+  if (in.size() < sizeof n) return false;
+  std::memcpy(&n, in.data(), sizeof n);
+  if (in.size() - sizeof n < n) return false;
+  const auto from = in.subspan(sizeof n, n);
+  piece->assign(from.begin(), from.end());
+  in = in.subspan(sizeof n + n);
+  return true;
+}
+
+template <class T> std::span<const std::byte> raw(const T &value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+} // namespace
+
+// Groups that this rank is in, with an address each in the first round and caps in the second.
+struct CollnetSetup::Offer {
+  std::string why; // against it; "" = nothing
+  std::string where;
+  uint32_t mbps = 0;
+  std::map<uint32_t, Bytes> of_group;
+
+  Bytes encode() const {
+    Bytes out;
+    put(out, std::as_bytes(std::span(why)));
+    put(out, std::as_bytes(std::span(where)));
+    put(out, raw(mbps));
+    for (const auto &[group, data] : of_group) {
+      put(out, raw(group));
+      put(out, data);
+    }
+    return out;
+  }
+  static Result<Offer> decode(std::span<const std::byte> in, int rank) {
+    Offer o;
+    Bytes a, b, c;
+    const auto text = [](const Bytes &x) { return std::string(reinterpret_cast<const char *>(x.data()), x.size()); };
+    bool good = take(in, &a) && take(in, &b) && take(in, &c) && c.size() == sizeof o.mbps;
+    if (good) o.why = text(a), o.where = text(b), std::memcpy(&o.mbps, c.data(), sizeof o.mbps);
+    while (good && !in.empty()) {
+      uint32_t group = 0;
+      good = take(in, &a) && take(in, &b) && a.size() == sizeof group;
+      if (good) std::memcpy(&group, a.data(), sizeof group), o.of_group[group] = b;
+    }
+    if (!good) return fail(Code::remote, "rank {} sent an offer of collnet groups that cannot be read", rank).peer(rank);
+    return o;
+  }
+};
+
+std::vector<std::vector<int32_t>> collnet_heads(const Topology &t) {
+  const size_t channels = t.cluster ? t.cluster->channels.size() : 1;
+  std::vector<int32_t> lowest(t.node_count, -1);
+  for (size_t r = t.node_of_rank.size(); r-- > 0;) lowest[static_cast<size_t>(t.node_of_rank[r])] = static_cast<int32_t>(r);
+  std::vector<std::vector<int32_t>> out;
+  for (size_t c = 0; c < channels; c++) {
+    std::vector<int32_t> heads = lowest; // of hosts where no NIC is known
+    for (size_t h = 0; t.cluster && h < t.node_count; h++)
+      if (const int32_t head = t.cluster->channels[c].hosts[h].head; head >= 0) heads[h] = head;
+    if (std::find(out.begin(), out.end(), heads) != out.end()) break; // nothing is gained by a second group of them
+    out.push_back(std::move(heads));
+  }
+  return out;
+}
+
+bool CollnetSetup::member(size_t group) const {
+  const int me = bootstrap_.rank();
+  return heads_[group][static_cast<size_t>(topology_.node_of_rank[static_cast<size_t>(me)])] == me;
+}
+
+bool CollnetSetup::wanted() {
+  const Setting &s = config_.setting("coll.collnet");
+  facts_.origin = s.origin;
+  facts_.required = s.text == "required";
+  facts_.hosts = topology_.node_count;
+  const Setting &least = config_.setting("coll.collnet_min_hosts");
+  if (s.text == "off")
+    facts_.why = fmt::format("coll.collnet is \"off\" ({})", s.origin);
+  else if (facts_.hosts < static_cast<uint32_t>(least.number))
+    facts_.why = fmt::format("{} host{}, fewer than coll.collnet_min_hosts {} ({})", facts_.hosts, facts_.hosts == 1 ? "" : "s",
+                             least.number, least.origin);
+  return facts_.why.empty();
+}
+
+// The plugin that collnet.name names, or the first that has a device, and this rank's way in.
+Status CollnetSetup::open(Iface<tutti_collnet_v1> *collnet) {
+  const Setting &name = config_.setting("collnet.name");
+  auto all = registry_.all<tutti_collnet_v1>(TUTTI_COLLNET);
+  if (!name.text.empty()) {
+    TUTTI_ASSIGN(found, registry_.named<tutti_collnet_v1>(TUTTI_COLLNET, name.text));
+    all = {found};
+  }
+  if (all.empty()) return fail(Code::invalid_usage, "no collnet plugin is loaded");
+  std::string against;
+  for (const auto &c : all) {
+    uint32_t count = 0;
+    tutti_status s = TUTTI_OK;
+    {
+      const auto turn = plugin_setup(c.plugin);
+      s = c.table->device_count(c.plugin->state, &count);
+    }
+    const Status why = plugin_error(*c.plugin, s < 0 ? s : tutti_status{TUTTI_ERR_UNSUPPORTED}, "looking for devices");
+    if (s >= 0 && count > 0) {
+      *collnet = c;
+      return engine_.open_collnet(c, 0);
+    }
+    against += fmt::format("{}{} has no device: {}", against.empty() ? "" : "; ", c.table->name, why.error().message);
+  }
+  return fail(Code::invalid_usage, "{}", against);
+}
+
+CollnetSetup::Offer CollnetSetup::offer() {
+  Offer o;
+  bool any = false;
+  for (size_t g = 0; g < heads_.size(); g++) any |= member(g);
+  if (!any) return o;
+  Iface<tutti_collnet_v1> collnet;
+  if (Status s = open(&collnet); !s.ok()) {
+    o.why = s.error().message;
+    return o;
+  }
+  CollnetPort &port = *engine_.collnet();
+  o.where = port.plugin_name();
+  o.mbps = port.device().speed_mbps;
+  for (uint32_t g = 0; g < heads_.size() && o.why.empty(); g++) {
+    if (!member(g)) continue;
+    auto address = port.listen(g);
+    if (address.ok())
+      o.of_group[g] = std::move(*address);
+    else
+      o.why = address.status().error().message;
+  }
+  return o;
+}
+
+Status CollnetSetup::join(std::span<const Offer> offers, Deadline deadline) {
+  CollnetPort *port = engine_.collnet();
+  if (!port) return {};
+  const Nanos limit = std::min<Nanos>(kMostForGroups, config_.duration("core.init_timeout") / 4);
+  tutti_collnet_config c{};
+  c.struct_size = sizeof c;
+  c.job_id = job_;
+  c.deadline_ms = static_cast<uint32_t>(std::max<int64_t>(1, limit.count() / 1'000'000));
+  c.progress_ms = static_cast<uint32_t>(std::min<int64_t>(config_.duration("core.timeout").count() / 1'000'000, INT32_MAX));
+  for (uint32_t g = 0; g < heads_.size(); g++) {
+    if (!member(g)) continue;
+    std::vector<Bytes> addresses;
+    for (const int32_t head : heads_[g]) addresses.push_back(offers[static_cast<size_t>(head)].of_group.at(g));
+    TUTTI_TRY(port->join(g, addresses, heads_[g], c));
+  }
+  const Deadline patience = Deadline::in(limit + limit / 2); // the plugin has its own
+  while (true) {
+    TUTTI_ASSIGN(ready, port->poll());
+    if (ready) return {};
+    if (patience.expired() || deadline.expired())
+      return fail(Code::timeout, "groups are neither ready nor failed after {} ms", c.deadline_ms);
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+Result<std::vector<CollnetSetup::Offer>> CollnetSetup::exchange(const Offer &mine, Deadline deadline, std::string_view what) {
+  TUTTI_ASSIGN(all, bootstrap_.allgather(mine.encode(), deadline, what));
+  std::vector<Offer> out;
+  for (size_t r = 0; r < all.size(); r++) {
+    TUTTI_ASSIGN(o, Offer::decode(all[r], static_cast<int>(r)));
+    out.push_back(std::move(o));
+  }
+  return out;
+}
+
+// The lowest rank that has something against it speaks for all.
+bool CollnetSetup::agree(std::span<const Offer> offers) {
+  std::string plugin;
+  for (size_t r = 0; r < offers.size() && facts_.why.empty(); r++) {
+    const Offer &o = offers[r];
+    const std::string &host = bootstrap_.peer(static_cast<int>(r)).hostname;
+    if (!o.why.empty()) facts_.why = fmt::format("rank {} ({}): {}", r, host, o.why);
+    if (o.where.empty()) continue;
+    if (plugin.empty()) plugin = o.where;
+    if (plugin != o.where) facts_.why = fmt::format("rank {} ({}) uses collnet {}, others {}", r, host, o.where, plugin);
+  }
+  return facts_.why.empty();
+}
+
+void CollnetSetup::combine(std::span<const Offer> offers) {
+  tutti_collnet_caps &all = facts_.caps;
+  bool first = true;
+  uint64_t bandwidth = 0;
+  for (uint32_t g = 0; g < heads_.size(); g++) {
+    tutti_collnet_caps of_first{};
+    for (const int32_t head : heads_[g]) {
+      tutti_collnet_caps c{};
+      const Bytes &data = offers[static_cast<size_t>(head)].of_group.at(g);
+      std::memcpy(&c, data.data(), std::min(sizeof c, data.size()));
+      if (head == heads_[g].front()) of_first = c;
+      if (std::memcmp(&c, &of_first, sizeof c) != 0)
+        facts_.why = fmt::format("rank {} was granted something else in group {} than rank {}", head, g, heads_[g].front());
+    }
+    const tutti_collnet_caps &c = of_first;
+    bandwidth += c.bandwidth_mbps;
+    if (std::exchange(first, false)) {
+      all = c;
+      continue;
+    }
+    all.colls &= c.colls;
+    all.dtype_ops &= c.dtype_ops;
+    all.max_bytes = std::min(all.max_bytes, c.max_bytes);
+    all.window_bytes = std::min(all.window_bytes, c.window_bytes);
+    all.max_outstanding = std::min(all.max_outstanding, c.max_outstanding);
+    all.alignment = std::max(all.alignment, c.alignment);
+    all.accumulate = std::min(all.accumulate, c.accumulate);
+    all.repeat = std::min(all.repeat, c.repeat);
+    all.tree_depth = std::max(all.tree_depth, c.tree_depth);
+    all.aggregators += c.aggregators;
+    all.latency_ns = std::max(all.latency_ns, c.latency_ns);
+  }
+  all.bandwidth_mbps = bandwidth;
+  if (facts_.why.empty() && all.max_outstanding < kLeastOutstanding)
+    facts_.why = fmt::format("{} outstanding operation was granted, {} are needed", all.max_outstanding, kLeastOutstanding);
+  if (facts_.why.empty() && all.alignment > 8)
+    facts_.why = fmt::format("buffers have to be aligned to {} bytes, which users' need not be", all.alignment);
+}
+
+Result<CollnetFacts> CollnetSetup::run(Deadline deadline) {
+  if (wanted()) {
+    heads_ = collnet_heads(topology_);
+    TUTTI_ASSIGN(offers, exchange(offer(), deadline, "offering collnet groups"));
+    if (agree(offers)) {
+      Offer granted;
+      if (Status s = join(offers, deadline); !s.ok()) granted.why = s.error().message;
+      if (CollnetPort *port = engine_.collnet(); port && granted.why.empty())
+        for (const CollnetGroup *g : port->groups()) {
+          granted.of_group[g->number] = Bytes(raw(g->caps).begin(), raw(g->caps).end());
+          if (granted.where.empty()) granted.where = port->plugin_name();
+        }
+      TUTTI_ASSIGN(grants, exchange(granted, deadline, "joining collnet groups"));
+      if (agree(grants)) combine(grants);
+    }
+    facts_.on = facts_.why.empty();
+    for (const Offer &o : offers) {
+      if (facts_.where.empty()) facts_.where = o.where;
+      if (o.mbps && (facts_.host_mbps == 0 || o.mbps < facts_.host_mbps)) facts_.host_mbps = o.mbps;
+    }
+    facts_.groups = static_cast<uint32_t>(heads_.size());
+    if (!facts_.on) engine_.close_collnet();
+  }
+  if (facts_.on || config_.setting("coll.collnet").text == "off") return facts_;
+  if (facts_.required)
+    return fail(Code::invalid_usage, "coll.collnet is \"required\" ({}), but: {}", facts_.origin, facts_.why)
+        .hint("\"preferred\" does without where it cannot be had");
+  const auto level = bootstrap_.rank() == 0 ? log::Level::warn : log::Level::info;
+  log::write(level, log::Subsys::init, fmt::format("comm {:#x}: collnet is not used: {}", bootstrap_.comm_id(), facts_.why));
+  return facts_;
+}
+
+} // namespace tutti

@@ -1,0 +1,43 @@
+// tutti/core/comm/collnet.h: groups of a collnet for a communicator: offered, joined and agreed on by all ranks, or by none.
+#pragma once
+#include "comm/select/collnet_facts.h"
+#include "config/config.h"
+#include "exec/engine.h"
+#include "plugin/registry.h"
+#include "topology/topology.h"
+
+namespace tutti {
+
+// By group, the member on each node: the heads of channels, as far as they differ.
+std::vector<std::vector<int32_t>> collnet_heads(const Topology &topology);
+
+class CollnetSetup {
+public:
+  CollnetSetup(Bootstrap &bootstrap, Engine &engine, const Config &config, const Registry &registry, const Topology &topology,
+               uint64_t job)
+      : bootstrap_(bootstrap), engine_(engine), config_(config), registry_(registry), topology_(topology), job_(job) {}
+  // An error where it is required and cannot be had, on all ranks the same.
+  Result<CollnetFacts> run(Deadline deadline);
+
+private:
+  struct Offer; // what a rank tells the others
+  bool wanted();
+  Status open(Iface<tutti_collnet_v1> *collnet);
+  Offer offer();
+  Status join(std::span<const Offer> offers, Deadline deadline);
+  Result<std::vector<Offer>> exchange(const Offer &mine, Deadline deadline, std::string_view what);
+  bool agree(std::span<const Offer> offers);
+  void combine(std::span<const Offer> offers);
+  bool member(size_t group) const;
+
+  Bootstrap &bootstrap_;
+  Engine &engine_;
+  const Config &config_;
+  const Registry &registry_;
+  const Topology &topology_;
+  const uint64_t job_;
+  std::vector<std::vector<int32_t>> heads_;
+  CollnetFacts facts_;
+};
+
+} // namespace tutti

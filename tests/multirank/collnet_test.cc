@@ -1,0 +1,216 @@
+// In-network reduction through the public API: a collnet plugin that reduces in shared memory, and can be told to refuse, to
+// run out of what it granted, and to die.
+#include "operations.h"
+#include "text.h"
+#include <cstdlib>
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+using namespace support;
+
+namespace {
+
+using Env = std::vector<std::string>;
+
+Env with(Env more) {
+  more.emplace_back("TUTTI_PLUGIN_PATH=" FAKE_DIR);
+  more.emplace_back("TUTTI_CALIBRATE=off");
+  return more;
+}
+
+// Ranks 0 .. n - 1 on hosts: host[r] is rank r's.
+int run_on_hosts(const std::vector<int> &host, const Env &environment, const Body &body, bool init = true) {
+  return run_processes(static_cast<int>(host.size()), {.env = environment, .limit = std::chrono::seconds(120), .init = false},
+                       [&](Rank &r, const tuttiUniqueId &id) {
+                         setenv("TUTTI_HOSTID", std::to_string(host[static_cast<size_t>(r.rank)]).c_str(), 1);
+                         const tuttiResult_t made = tuttiCommInitRank(&r.comm, r.n, id, r.rank);
+                         if (init && !EXPECT_OK(r, made)) return;
+                         body(r);
+                       });
+}
+
+nlohmann::json explained(Rank &r, const char *coll, size_t count) {
+  std::vector<char> text(1 << 17);
+  if (!EXPECT_OK(r, tuttiCommExplain(r.comm, coll, count, tuttiFloat32, text.data(), text.size()))) return {};
+  return nlohmann::json::parse(text.data());
+}
+
+bool by_collnet(Rank &r, const char *coll, size_t count) {
+  const auto e = explained(r, coll, count);
+  return e.contains("algo") && e["algo"].get<std::string>().starts_with("collnet");
+}
+
+void every_collective(Rank &r) {
+  EXPECT(r, by_collnet(r, "all_reduce", 100));
+  EXPECT(r, by_collnet(r, "reduce", 100));
+  EXPECT(r, by_collnet(r, "broadcast", 100));
+  EXPECT(r, !by_collnet(r, "all_gather", 100));
+  for (const size_t count : {1ul, 100ul, 3001ul, 40'000ul})
+    for (const Coll c : kAllColls)
+      for (const bool in_place : {false, true}) {
+        if (in_place && !has_in_place(c)) continue;
+        run_case(r, {c, tuttiFloat32, tuttiSum, count, in_place, 0, r.n - 1});
+      }
+  for (const auto type : {tuttiInt8, tuttiUint64, tuttiFloat16, tuttiBfloat16, tuttiFloat64})
+    for (const int op : {int(tuttiSum), int(tuttiProd), int(tuttiMax), int(tuttiMin), int(tuttiAvg), kPreMul}) {
+      run_case(r, {Coll::all_reduce, type, op, 777, op == int(tuttiMax), 3});
+      run_case(r, {Coll::reduce, type, op, 777, false, 0, 1 % r.n});
+    }
+  EXPECT_OK(r, tuttiBarrier(r.comm, nullptr));
+  EXPECT_OK(r, tuttiCommSynchronize(r.comm));
+}
+
+// Sums of `count` numbers that depend on the turn; wrong ones are counted, unless the call fails.
+tuttiResult_t sum(Rank &r, int turn, size_t count, size_t *wrong) {
+  std::vector<float> in(count), out(count);
+  for (size_t i = 0; i < count; i++) in[i] = static_cast<float>(r.rank + turn + static_cast<int>(i % 16));
+  tuttiResult_t s = tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, tuttiSum, r.comm, nullptr);
+  if (s == tuttiSuccess) s = tuttiCommSynchronize(r.comm);
+  for (size_t i = 0; s == tuttiSuccess && i < count; i++)
+    *wrong += out[i] != static_cast<float>(r.n * (r.n - 1) / 2 + r.n * (turn + static_cast<int>(i % 16)));
+  return s;
+}
+
+const Env kRequired{"TUTTI_COLLNET_ENABLE=required"}, kPreferred{"TUTTI_COLLNET_ENABLE=preferred"};
+
+Env and_also(Env a, const Env &b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return with(std::move(a));
+}
+
+} // namespace
+
+TEST_CASE("every collective is right through groups, and what they do not serve goes another way") {
+  CHECK(run_on_hosts({0, 1}, and_also(kRequired, {}), every_collective) == 0);
+  CHECK(run_on_hosts({0, 0, 1, 1, 1}, and_also(kRequired, {}), every_collective) == 0);
+}
+
+TEST_CASE("chains inside hosts and many slices are right, whatever a group was granted") {
+  CHECK(run_on_hosts({0, 1, 0, 1}, and_also(kRequired, {"NCCL_ALGO=CollnetChain;all_gather:^x", "TUTTI_SLOT_BYTES=1024"}),
+                     every_collective) == 0);
+  CHECK(run_on_hosts({0, 1, 1}, and_also(kRequired, {"FAKE_COLLNET_OUTSTANDING=2", "TUTTI_SLOT_BYTES=1024"}),
+                     every_collective) == 0);
+  CHECK(run_on_hosts({0, 1, 1}, and_also(kRequired, {"FAKE_COLLNET_WINDOW=8192"}), every_collective) == 0);
+}
+
+TEST_CASE("buffers are registered where a group needs that") {
+  CHECK(run_on_hosts({0, 1, 1}, and_also(kRequired, {"FAKE_COLLNET_REGISTERED=1"}), every_collective) == 0);
+}
+
+TEST_CASE("operations that wait for their turn are posted ahead, and stay apart") {
+  CHECK(run_on_hosts({0, 1, 2}, and_also(kRequired, {}), [](Rank &r) {
+          constexpr int kOps = 100, kCount = 16;
+          std::vector<int> in(kOps * kCount), out(kOps * kCount);
+          for (int round = 0; round < 5; round++) {
+            for (int i = 0; i < kOps * kCount; i++) in[i] = r.rank + i + round;
+            for (int op = 0; op < kOps; op++)
+              EXPECT_OK(r, tuttiAllReduce(&in[op * kCount], &out[op * kCount], kCount, tuttiInt32, tuttiSum, r.comm, nullptr));
+            EXPECT_OK(r, tuttiCommSynchronize(r.comm));
+            int wrong = 0;
+            for (int i = 0; i < kOps * kCount; i++) wrong += out[i] != r.n * (r.n - 1) / 2 + r.n * (i + round);
+            EXPECT(r, wrong == 0);
+          }
+          int chained = 1; // each reads what the one before wrote
+          for (int op = 0; op < 10; op++)
+            EXPECT_OK(r, tuttiAllReduce(&chained, &chained, 1, tuttiInt32, tuttiSum, r.comm, nullptr));
+          EXPECT_OK(r, tuttiCommSynchronize(r.comm));
+          EXPECT(r, chained == 59049); // 3 to the 10th
+        }) == 0);
+}
+
+TEST_CASE("without a setting nobody is asked, and a refusal of one rank holds for all, with one reason") {
+  CHECK(run_on_hosts({0, 1}, with({}), [](Rank &r) {
+          const auto e = explained(r, "all_reduce", 16);
+          EXPECT(r, !e["collnet"]["used"].get<bool>());
+          EXPECT(r, has(e["collnet"]["why"].get<std::string>(), "\"off\""));
+          size_t wrong = 0;
+          EXPECT_OK(r, sum(r, 1, 1000, &wrong));
+          EXPECT(r, wrong == 0);
+        }) == 0);
+  CHECK(run_on_hosts({0, 1, 1}, and_also(kPreferred, {"FAKE_COLLNET_REFUSE=1:all 4 places are taken by job 7"}), [](Rank &r) {
+          const auto e = explained(r, "all_reduce", 16);
+          const std::string why = e["collnet"]["why"];
+          EXPECT(r, !e["collnet"]["used"].get<bool>());
+          EXPECT(r, has(why, "rank 0"));
+          EXPECT(r, has(why, "member 1 was refused: all 4 places are taken by job 7"));
+          bool said = false;
+          for (const auto &way : e["ways"])
+            said |= way["algo"] == "collnet_direct" && has(way.value("refused", ""), "all 4 places are taken");
+          EXPECT(r, said);
+          size_t wrong = 0;
+          EXPECT_OK(r, sum(r, 1, 1000, &wrong));
+          EXPECT(r, wrong == 0);
+        }) == 0);
+}
+
+TEST_CASE("where it is required, what is against it is an error of all ranks") {
+  for (const char *fault : {"FAKE_COLLNET_REFUSE=1:no room", "FAKE_COLLNET_NO_DEVICE=1"})
+    CHECK_MESSAGE(run_on_hosts(
+                      {0, 1, 1}, and_also(kRequired, {fault}),
+                      [](Rank &r) {
+                        const std::string error = tuttiGetLastError(nullptr);
+                        EXPECT(r, has(error, "coll.collnet is \"required\""));
+                        EXPECT(r, has(error, "no room") || has(error, "none was wanted"));
+                      },
+                      false) == 0,
+                  fault);
+}
+
+TEST_CASE("types that groups do not reduce go another way") {
+  CHECK(run_on_hosts({0, 1}, and_also(kRequired, {"FAKE_COLLNET_DTYPES=0x80"}), [](Rank &r) { // float32 only
+          for (const auto type : {tuttiFloat32, tuttiInt32, tuttiFloat64})
+            run_case(r, {Coll::all_reduce, type, tuttiSum, 5000});
+        }) == 0);
+}
+
+TEST_CASE("aggregators that all hosts share are declined for long messages, with the reason") {
+  CHECK(
+      run_on_hosts({0, 1, 2, 3}, and_also(kPreferred, {"FAKE_COLLNET_MBPS=1000", "FAKE_COLLNET_HOST_MBPS=1000"}), [](Rank &r) {
+        const auto e = explained(r, "all_reduce", 1 << 20);
+        EXPECT(r, e["collnet"]["used"].get<bool>());
+        EXPECT(r, !by_collnet(r, "all_reduce", 1 << 20));
+        bool said = false;
+        for (const auto &way : e["ways"]) said |= has(way.value("refused", ""), "aggregators of 1000 Mbit/s for 4 hosts");
+        EXPECT(r, said);
+      }) == 0);
+  CHECK(
+      run_on_hosts({0, 1, 2, 3}, and_also(kPreferred, {"FAKE_COLLNET_MBPS=8000", "FAKE_COLLNET_HOST_MBPS=1000"}), [](Rank &r) {
+        for (const auto &way : explained(r, "all_reduce", 1 << 20)["ways"])
+          EXPECT(r, !has(way.value("refused", ""), "aggregators of"));
+      }) == 0);
+}
+
+TEST_CASE("when the aggregator dies, operations without a result fail, and the next ones run without it and are right") {
+  for (const std::vector<int> &hosts : {std::vector{0, 1, 2}, std::vector{0, 0, 1, 1}})
+    CHECK(
+        run_on_hosts(hosts, and_also(kPreferred, {"FAKE_COLLNET_DIE=7", "TUTTI_ALGO=all_reduce:collnet_direct"}), [](Rank &r) {
+          EXPECT(r, by_collnet(r, "all_reduce", 500));
+          size_t wrong = 0;
+          int failed = 0, last = -1;
+          for (int turn = 0; turn < 30; turn++) {
+            if (sum(r, turn, 500, &wrong) == tuttiSuccess) continue;
+            failed++, last = turn;
+            EXPECT(r, has(tuttiGetLastError(r.comm), "the aggregator is lost"));
+          }
+          EXPECT(r, wrong == 0);
+          EXPECT(r, failed >= 1 && failed <= 3);
+          EXPECT(r, last < 10);
+          const auto e = explained(r, "all_reduce", 500);
+          EXPECT(r, !e["collnet"]["used"].get<bool>());
+          EXPECT(r, has(e["collnet"]["why"].get<std::string>(), "the aggregator is lost"));
+          for (const Coll c : kAllColls) run_case(r, {c, tuttiFloat32, tuttiSum, 1000});
+        }) == 0);
+}
+
+TEST_CASE("where it is required, all ranks end when the aggregator dies, and say why") {
+  CHECK(run_on_hosts({0, 1, 1}, and_also(kRequired, {"FAKE_COLLNET_DIE=3"}), [](Rank &r) {
+          size_t wrong = 0;
+          tuttiResult_t s = tuttiSuccess;
+          for (int turn = 0; turn < 30 && s == tuttiSuccess; turn++) s = sum(r, turn, 500, &wrong);
+          EXPECT(r, s != tuttiSuccess);
+          EXPECT(r, wrong == 0);
+          EXPECT(r, has(tuttiGetLastError(r.comm), "the aggregator is lost"));
+        }) == 0);
+}
