@@ -274,8 +274,11 @@ Result<CollnetFacts> CollnetSetup::run(Deadline deadline) {
   if (facts_.required)
     return fail(Code::invalid_usage, "coll.collnet is \"required\" ({}), but: {}", facts_.origin, facts_.why)
         .hint("\"preferred\" does without where it cannot be had");
-  const auto level = bootstrap_.rank() == 0 ? log::Level::warn : log::Level::info;
-  log::write(level, log::Subsys::init, fmt::format("comm {:#x}: collnet is not used: {}", bootstrap_.comm_id(), facts_.why));
+  const std::string line = fmt::format("comm {:#x}: collnet is not used: {}", bootstrap_.comm_id(), facts_.why);
+  if (bootstrap_.rank() == 0)
+    log::warn(log::Subsys::init, "{}", line);
+  else
+    log::info(log::Subsys::init, "{}", line);
   return facts_;
 }
 

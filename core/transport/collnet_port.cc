@@ -290,7 +290,8 @@ void CollnetPort::send(Ring &ring, const void *data, uint64_t bytes, uint64_t ta
 int CollnetPort::receive(Ring &ring, uint64_t bytes, uint64_t tag, const GroupCall &call, const uint8_t **payload) {
   GroupLink &link = *ring.group;
   if (!ctx_ || failure_) return 0;
-  if (link.collected == link.posted) { // this rank only receives: what it sends would have been posted
+  if (link.collected == link.posted) {
+    if (call.coll != TUTTI_COLL_BROADCAST) return 0; // the member's own post is another step's
     if (!make_memory(link) || !has_room(link)) return 0;
     post(link, nullptr, bytes, tag, false, call);
   }
