@@ -228,7 +228,28 @@ bool Membership::may_move() {
 void Membership::tick(Clock::time_point now) {
   if (closing_) return;
   for (auto &s : shards) s->tick(now);
+  look_for_stop(now);
   close_failed();
+}
+
+// Members that hold the others up are the daemons' to name; this finds daemons that do not even do that.
+void Membership::look_for_stop(Clock::time_point now) {
+  if (!busy() || results_ != seen_ || moved_ == Clock::time_point{}) {
+    moved_ = now;
+    seen_ = results_;
+    return;
+  }
+  uint32_t granted = 0;
+  for (const auto &s : shards)
+    granted = std::max(granted, s->grant().progress_ms + s->start().all.depth * (500 + s->grant().progress_ms / 8));
+  if (now - moved_ < milliseconds(granted + 1500)) return;
+  std::string names;
+  for (const auto &s : shards)
+    if (s->waits()) names += (names.empty() ? "" : ", ") + s->name();
+  failed({Reason::aggregator_lost, Field::none, -1, 0, 0,
+          names + " gave neither a result nor a reason for " +
+              std::to_string(std::chrono::duration_cast<milliseconds>(now - moved_).count()) +
+              " ms: it is stopped, or overloaded"});
 }
 
 void Membership::rethrow() const {
@@ -366,6 +387,7 @@ tutti_status Membership::post(const tutti_collnet_op &op, uint64_t cookie) {
 }
 
 void Membership::chunk_done(uint64_t number) {
+  results_++;
   queue_[number % queue_.size()].left--;
   while (done_ < posted_ && queue_[done_ % queue_.size()].left == 0) { // reported in the order of the posts
     const Post &p = queue_[done_ % queue_.size()];

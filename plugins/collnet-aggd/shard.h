@@ -44,6 +44,9 @@ public:
   int fd() const { return fd_ ? fd_.get() : dialer_ ? dialer_->fd() : -1; }
   void leave(const Fault *fault);        // says goodbye, or why the group ends, when it stands between two frames; and closes
   bool readable = true, writable = true; // by the events seen so far
+  bool waits() const {
+    return receives_.number < sends_.number || receives_.chunk < sends_.chunk || sends_.post;
+  } // for results
   bool wants_to_write() const { return !front_.empty() || sends_.post != nullptr; }
 
 private:
