@@ -173,7 +173,7 @@ Membership::Membership(Context &ctx, const std::vector<Ticket> &tickets, int32_t
     shards.push_back(std::make_unique<Shard>(*this, ctx.places()[i], o.key, join, i, static_cast<uint32_t>(ctx.places().size()),
                                              Tuning{join.window, o.silence}, o.connect, milliseconds(config.deadline_ms)));
   }
-  watched.assign(shards.size(), -1);
+  watched.assign(shards.size(), 0);
   ctx.add(this);
 }
 
@@ -214,7 +214,7 @@ void Membership::progress() {
     const size_t i = (k + static_cast<size_t>(member_)) % shards.size(); // members begin at different daemons
     Shard &s = *shards[i];
     s.pump(share);
-    if (s.fd() != watched[i] && (watched[i] = s.fd()) >= 0) ctx_.watch(watched[i], &s);
+    if (s.fd() >= 0 && s.sockets() != watched[i]) ctx_.watch(s.fd(), &s), watched[i] = s.sockets();
   }
   close_failed();
 }

@@ -33,12 +33,13 @@ public:
   bool may_move(); // without the context's events
 
   std::vector<std::unique_ptr<Shard>> shards;
-  std::vector<int> watched; // the descriptor of each that epoll knows
+  std::vector<uint32_t> watched; // how many sockets of each epoll was told of
 
 private:
   Post *post(uint64_t number) override {
     return number < posted_ && number >= done_ ? &queue_[number % queue_.size()] : nullptr;
   }
+  uint64_t oldest() const override { return done_; }
   void chunk_done(uint64_t number) override;
   void failed(Fault fault) override;
   void look_for_stop(Clock::time_point now);

@@ -211,8 +211,10 @@ void Run::signal(int member, int number) const {
   ::kill(pids_[static_cast<size_t>(member)], number);
 }
 
-bool Run::arrived(uint32_t meetings, milliseconds limit) const {
-  return until([&] { return shared_->arrived[meetings - 1] >= static_cast<uint32_t>(shared_->n); }, limit);
+bool Run::arrived(uint32_t meetings, milliseconds limit) {
+  if (until([&] { return shared_->arrived[meetings - 1] >= static_cast<uint32_t>(shared_->n); }, limit)) return true;
+  for (const End &e : wait(milliseconds(0))) std::fprintf(stderr, "a member ended with %d: %s\n", e.status, e.said.c_str());
+  return false;
 }
 
 const std::vector<End> &Run::wait(milliseconds limit) {

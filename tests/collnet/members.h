@@ -75,7 +75,7 @@ public:
   void signal(int member, int number) const;
   const std::vector<End> &wait(milliseconds limit = milliseconds(60'000));
   // Waits until so many members have come to a point that they name with meet(); for faults in the middle of something.
-  bool arrived(uint32_t meetings, milliseconds limit = milliseconds(20'000)) const;
+  bool arrived(uint32_t meetings, milliseconds limit = milliseconds(20'000));
 
 private:
   Shared *shared_;
