@@ -8,10 +8,11 @@ namespace tutti {
 namespace {
 
 // Sizes of the 0.9 structs: what every later version starts with. tests/abi/layout_0_9.c freezes the same numbers.
-constexpr uint32_t kDesc09 = 88, kNet09 = 168, kAlgo09 = 40, kProto09 = 40, kTuner09 = 24, kRma09 = 24, kCounters09 = 16;
+constexpr uint32_t kDesc09 = 88, kNet09 = 168, kAlgo09 = 40, kProto09 = 40, kTuner09 = 24, kRma09 = 24, kCounters09 = 16,
+                   kCollnet09 = 152;
 static_assert(sizeof(tutti_plugin_desc) >= kDesc09 && sizeof(tutti_net_v1) >= kNet09 && sizeof(tutti_algo_v1) >= kAlgo09 &&
               sizeof(tutti_proto_v1) >= kProto09 && sizeof(tutti_tuner_v1) >= kTuner09 && sizeof(tutti_net_rma_v1) >= kRma09 &&
-              sizeof(tutti_net_counters_v1) >= kCounters09);
+              sizeof(tutti_net_counters_v1) >= kCounters09 && sizeof(tutti_collnet_v1) >= kCollnet09);
 
 bool valid_name(const char *name, std::string_view extra) {
   if (!name || !*name) return false;
@@ -167,6 +168,30 @@ void check_counters(const tutti_net_counters_v1 &t, Findings *f) {
   TUTTI_NEED(t, w, read);
 }
 
+void check_collnet(const tutti_collnet_v1 &t, Findings *f) {
+  const char *w = "tutti_collnet_v1";
+  if (!check_size(t.struct_size, kCollnet09, w, f)) return;
+  check_reserved(t.reserved0, w, f);
+  check_table_name(t.name, w, f);
+  TUTTI_NEED(t, w, device_count);
+  TUTTI_NEED(t, w, device_info);
+  TUTTI_NEED(t, w, ctx_create);
+  TUTTI_NEED(t, w, ctx_destroy);
+  TUTTI_NEED(t, w, listen);
+  TUTTI_NEED(t, w, listener_destroy);
+  TUTTI_NEED(t, w, group_create);
+  TUTTI_NEED(t, w, group_ready);
+  TUTTI_NEED(t, w, group_why);
+  TUTTI_NEED(t, w, group_describe);
+  TUTTI_NEED(t, w, group_destroy);
+  TUTTI_NEED(t, w, mr_register);
+  TUTTI_NEED(t, w, mr_release);
+  TUTTI_NEED(t, w, post);
+  TUTTI_NEED(t, w, progress);
+  if (!t.event_fd != !t.arm)
+    f->fatal("P-TABLE-06", "tutti_collnet_v1 has one of event_fd and arm without the other", "offer both or none");
+}
+
 void check_algo(const tutti_algo_v1 &t, Findings *f) {
   const char *w = "tutti_algo_v1";
   if (!check_size(t.struct_size, kAlgo09, w, f)) return;
@@ -259,6 +284,8 @@ StaticFindings check_table(const tutti_plugin_desc &, const std::string &id, con
     check_rma(*static_cast<const tutti_net_rma_v1 *>(table), &f);
   else if (id == TUTTI_NET_COUNTERS)
     check_counters(*static_cast<const tutti_net_counters_v1 *>(table), &f);
+  else if (id == TUTTI_COLLNET)
+    check_collnet(*static_cast<const tutti_collnet_v1 *>(table), &f);
   else if (id == TUTTI_ALGO)
     check_algo(*static_cast<const tutti_algo_v1 *>(table), &f);
   else if (id == TUTTI_PROTO)

@@ -33,6 +33,7 @@ struct Case {
 };
 
 std::span<const Case> net_cases();
+std::span<const Case> collnet_cases();
 std::span<const Case> algo_cases();
 std::span<const Case> proto_cases();
 std::span<const Case> tuner_cases();

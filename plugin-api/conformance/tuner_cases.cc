@@ -128,6 +128,7 @@ std::span<const Case> tuner_cases() {
 
 std::span<const Case> cases_of(std::string_view iface) {
   if (iface == TUTTI_NET) return net_cases();
+  if (iface == TUTTI_COLLNET) return collnet_cases();
   if (iface == TUTTI_ALGO) return algo_cases();
   if (iface == TUTTI_PROTO) return proto_cases();
   if (iface == TUTTI_TUNER) return tuner_cases();

@@ -173,7 +173,7 @@ Membership::Membership(Context &ctx, const std::vector<Ticket> &tickets, int32_t
     shards.push_back(std::make_unique<Shard>(*this, ctx.places()[i], o.key, join, i, static_cast<uint32_t>(ctx.places().size()),
                                              Tuning{join.window, o.silence}, o.connect, milliseconds(config.deadline_ms)));
   }
-  watched.assign(shards.size(), -1);
+  watched.assign(shards.size(), 0);
   ctx.add(this);
 }
 
@@ -214,7 +214,7 @@ void Membership::progress() {
     const size_t i = (k + static_cast<size_t>(member_)) % shards.size(); // members begin at different daemons
     Shard &s = *shards[i];
     s.pump(share);
-    if (s.fd() != watched[i] && (watched[i] = s.fd()) >= 0) ctx_.watch(watched[i], &s);
+    if (s.fd() >= 0 && s.sockets() != watched[i]) ctx_.watch(s.fd(), &s), watched[i] = s.sockets();
   }
   close_failed();
 }
@@ -228,7 +228,28 @@ bool Membership::may_move() {
 void Membership::tick(Clock::time_point now) {
   if (closing_) return;
   for (auto &s : shards) s->tick(now);
+  look_for_stop(now);
   close_failed();
+}
+
+// Members that hold the others up are the daemons' to name; this finds daemons that do not even do that.
+void Membership::look_for_stop(Clock::time_point now) {
+  if (!busy() || results_ != seen_ || moved_ == Clock::time_point{}) {
+    moved_ = now;
+    seen_ = results_;
+    return;
+  }
+  uint32_t granted = 0;
+  for (const auto &s : shards)
+    granted = std::max(granted, s->grant().progress_ms + s->start().all.depth * (500 + s->grant().progress_ms / 8));
+  if (now - moved_ < milliseconds(granted + 1500)) return;
+  std::string names;
+  for (const auto &s : shards)
+    if (s->waits()) names += (names.empty() ? "" : ", ") + s->name();
+  failed({Reason::aggregator_lost, Field::none, -1, 0, 0,
+          names + " gave neither a result nor a reason for " +
+              std::to_string(std::chrono::duration_cast<milliseconds>(now - moved_).count()) +
+              " ms: it is stopped, or overloaded"});
 }
 
 void Membership::rethrow() const {
@@ -366,6 +387,7 @@ tutti_status Membership::post(const tutti_collnet_op &op, uint64_t cookie) {
 }
 
 void Membership::chunk_done(uint64_t number) {
+  results_++;
   queue_[number % queue_.size()].left--;
   while (done_ < posted_ && queue_[done_ % queue_.size()].left == 0) { // reported in the order of the posts
     const Post &p = queue_[done_ % queue_.size()];

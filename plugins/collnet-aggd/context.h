@@ -33,14 +33,16 @@ public:
   bool may_move(); // without the context's events
 
   std::vector<std::unique_ptr<Shard>> shards;
-  std::vector<int> watched; // the descriptor of each that epoll knows
+  std::vector<uint32_t> watched; // how many sockets of each epoll was told of
 
 private:
   Post *post(uint64_t number) override {
     return number < posted_ && number >= done_ ? &queue_[number % queue_.size()] : nullptr;
   }
+  uint64_t oldest() const override { return done_; }
   void chunk_done(uint64_t number) override;
   void failed(Fault fault) override;
+  void look_for_stop(Clock::time_point now);
   void close_failed();
   void finish(tutti_status status);
   void start();
@@ -57,7 +59,9 @@ private:
   Fault fault_;
   bool closing_ = false;
   std::vector<Post> queue_;
-  uint64_t posted_ = 0, done_ = 0; // posts [done_, posted_) are in flight
+  uint64_t posted_ = 0, done_ = 0;  // posts [done_, posted_) are in flight
+  uint64_t results_ = 0, seen_ = 0; // chunks that came back; of them, when tick() last looked
+  Clock::time_point moved_{};       // when tick() last saw a new one, or nothing in flight
   uint64_t chunks_ = 0;
 };
 

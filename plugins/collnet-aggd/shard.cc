@@ -26,6 +26,8 @@ void Shard::fail(Reason reason, const std::string &what) {
 }
 
 void Shard::find(Cursor &c) {
+  // A post that is complete has no chunk of this shard left; one without any may have come and gone unseen.
+  if (!c.post && c.number < posts_.oldest()) c = {posts_.oldest(), 0, nullptr, 0};
   while (!c.post) {
     Post *post = posts_.post(c.number);
     if (!post) return;
@@ -37,6 +39,13 @@ void Shard::find(Cursor &c) {
       c.chunk = 0;
     }
   }
+}
+
+bool Shard::waits() {
+  find(sends_);
+  find(receives_);
+  return sends_.post || receives_.number < sends_.number ||
+         (receives_.number == sends_.number && receives_.chunk < sends_.chunk);
 }
 
 void Shard::next(Cursor &c) {
@@ -62,6 +71,7 @@ void Shard::dial() {
     return posts_.failed(fault);
   }
   if (step != Dialer::Step::ready) return;
+  sockets_ = dialer_->sockets();
   fd_ = dialer_->release();
   dialer_.reset();
   front_ = frame(join_);

@@ -26,6 +26,7 @@ class Posts {
 public:
   virtual ~Posts() = default;
   virtual Post *post(uint64_t number) = 0; // null: not posted yet
+  virtual uint64_t oldest() const = 0;     // all before it are complete
   virtual void chunk_done(uint64_t number) = 0;
   virtual void failed(Fault fault) = 0;
 };
@@ -42,8 +43,10 @@ public:
   bool pump(size_t share);
   void tick(Clock::time_point now);
   int fd() const { return fd_ ? fd_.get() : dialer_ ? dialer_->fd() : -1; }
+  uint32_t sockets() const { return dialer_ ? dialer_->sockets() : sockets_; } // that fd() has been so far
   void leave(const Fault *fault);        // says goodbye, or why the group ends, when it stands between two frames; and closes
   bool readable = true, writable = true; // by the events seen so far
+  bool waits();                          // for results
   bool wants_to_write() const { return !front_.empty() || sends_.post != nullptr; }
 
 private:
@@ -73,6 +76,7 @@ private:
   const milliseconds silence_;
   std::unique_ptr<Dialer> dialer_;
   Fd fd_;
+  uint32_t sockets_ = 0;
   std::string front_; // control frames to be sent first
   bool started_ = false, granted_ = false;
   Grant grant_;

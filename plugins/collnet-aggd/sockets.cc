@@ -161,6 +161,7 @@ Dialer::Step Dialer::start() {
   const Address &to = place_.addresses[tries_ % place_.addresses.size()];
   fd_.reset(::socket(to.raw.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd_) return fail(Reason::no_resource, "no socket for " + place_.name + ": " + reason_of(errno));
+  sockets_++;
   tune(fd_.get(), tuning_);
   hello_ = make_hello(role_);
   stage_ = Stage::connecting;

@@ -84,7 +84,8 @@ public:
   Step advance();
   const Fault &fault() const { return fault_; }
   const std::string &name() const { return place_.name; }
-  int fd() const { return fd_.get(); } // -1 between two tries
+  int fd() const { return fd_.get(); }          // -1 between two tries
+  uint32_t sockets() const { return sockets_; } // made so far: a new one may have the number of the old
   bool writes() const { return stage_ == Stage::connecting || stage_ == Stage::hello || stage_ == Stage::proof; }
   Clock::time_point wake() const { return fd_ ? deadline_ : next_; } // advance() has something to do by then
   Fd release() { return std::move(fd_); }
@@ -104,6 +105,7 @@ private:
   Clock::time_point next_{};
   Stage stage_ = Stage::idle;
   size_t tries_ = 0;
+  uint32_t sockets_ = 0;
   Fd fd_;
   std::string last_;
   Hello hello_{};

@@ -65,6 +65,7 @@ struct Proof {
   Mac mac; // the same, by who said hello
 };
 static_assert(sizeof(Hello) == 48 && sizeof(Challenge) == 80 && sizeof(Proof) == 32);
+static_assert(sizeof(Hello) + sizeof(Proof) <= unproved_bytes);
 
 bool crypto_ready(); // libsodium has a source of random numbers
 void random_fill(std::span<uint8_t> out);

@@ -13,7 +13,7 @@
 namespace collnet {
 
 struct Shared {
-  std::atomic<uint32_t> arrived[64]; // by meeting
+  std::atomic<uint32_t> arrived[8192]; // by meeting
   std::atomic<uint32_t> meetings[kMost];
   std::atomic<uint32_t> addressed[16]; // by group
   unsigned char addrs[16][kMost][TUTTI_COLLNET_ADDR_BYTES];
@@ -80,7 +80,7 @@ tutti_status Member::join(uint64_t job, uint32_t deadline_ms, uint32_t progress_
   return join(c);
 }
 
-tutti_status Member::join(const tutti_collnet_config &config) {
+tutti_status Member::announce() {
   const uint32_t number = shared_.groups[rank]++ % 16;
   uint32_t size = TUTTI_COLLNET_ADDR_BYTES;
   unsigned char addr[TUTTI_COLLNET_ADDR_BYTES] = {};
@@ -91,6 +91,12 @@ tutti_status Member::join(const tutti_collnet_config &config) {
   shared_.addressed[number]++;
   if (!until([&] { return shared_.addressed[number] >= static_cast<uint32_t>(n); }, milliseconds(20'000)))
     return text = "not all members came to the same point", TUTTI_ERR_TIMEOUT;
+  return TUTTI_OK;
+}
+
+tutti_status Member::join(const tutti_collnet_config &config) {
+  if (const tutti_status s = announce(); s != TUTTI_OK) return s;
+  const uint32_t number = (shared_.groups[rank] - 1) % 16;
   tutti_status s = api_->group_create(listener_, shared_.addrs[number], TUTTI_COLLNET_ADDR_BYTES, n, rank, &config, &group_);
   if (s != TUTTI_OK) return failed(s);
   const auto end = Clock::now() + milliseconds(config.deadline_ms + 5000);
@@ -161,7 +167,7 @@ tutti_status Member::run(const tutti_collnet_op &op, milliseconds limit) {
 }
 
 bool Member::meet() {
-  const uint32_t number = shared_.meetings[rank]++ % 64;
+  const uint32_t number = shared_.meetings[rank]++ % 8192;
   shared_.arrived[number]++;
   return until([&] { return shared_.arrived[number] >= static_cast<uint32_t>(n); }, milliseconds(20'000));
 }
@@ -205,8 +211,10 @@ void Run::signal(int member, int number) const {
   ::kill(pids_[static_cast<size_t>(member)], number);
 }
 
-bool Run::arrived(uint32_t meetings, milliseconds limit) const {
-  return until([&] { return shared_->arrived[meetings - 1] >= static_cast<uint32_t>(shared_->n); }, limit);
+bool Run::arrived(uint32_t meetings, milliseconds limit) {
+  if (until([&] { return shared_->arrived[meetings - 1] >= static_cast<uint32_t>(shared_->n); }, limit)) return true;
+  for (const End &e : wait(milliseconds(0))) std::fprintf(stderr, "a member ended with %d: %s\n", e.status, e.said.c_str());
+  return false;
 }
 
 const std::vector<End> &Run::wait(milliseconds limit) {

@@ -30,7 +30,8 @@ public:
   // The whole of set-up; the status that it ends with.
   tutti_status join(const tutti_collnet_config &config);
   tutti_status join(uint64_t job = 1, uint32_t deadline_ms = 10'000, uint32_t progress_ms = 10'000);
-  void leave(); // destroys the group
+  tutti_status announce(); // listens, and tells the others where, as the first half of join()
+  void leave();            // destroys the group
   // Posts and waits: the completion's status, or that of the post.
   tutti_status run(const tutti_collnet_op &op, milliseconds limit = milliseconds(20'000));
   tutti_status post(const tutti_collnet_op &op, uint64_t cookie); // waits while it is told AGAIN
@@ -41,6 +42,7 @@ public:
   void note(const std::string &what); // for the parent: Run::said
   const tutti_collnet_v1 &api() const { return *api_; }
   tutti_collnet_group *group() const { return group_; }
+  void adopt(tutti_collnet_group *group) { group_ = group; } // an earlier one, again
   tutti_collnet_ctx *ctx() const { return ctx_; }
 
 private:
@@ -73,7 +75,7 @@ public:
   void signal(int member, int number) const;
   const std::vector<End> &wait(milliseconds limit = milliseconds(60'000));
   // Waits until so many members have come to a point that they name with meet(); for faults in the middle of something.
-  bool arrived(uint32_t meetings, milliseconds limit = milliseconds(20'000)) const;
+  bool arrived(uint32_t meetings, milliseconds limit = milliseconds(20'000));
 
 private:
   Shared *shared_;

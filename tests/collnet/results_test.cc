@@ -219,6 +219,26 @@ TEST_CASE("posts beyond what was granted are told to come again, and complete in
   all_right(run);
 }
 
+TEST_CASE("small posts go round between several daemons, and large ones between them") {
+  Folder folder;
+  Daemon a(folder, "a"), b(folder, "b"), c(folder, "c");
+  Run run(3, [&](Member &m) {
+    open(m, options_for(folder, {a.address(), b.address(), c.address()}));
+    for (uint64_t i = 0; i < 60; i++) exact(m, TUTTI_DT_INT64, TUTTI_RED_SUM, i % 7 == 0 ? 50'000 : 1 + i % 3, i, false);
+    std::vector<std::vector<int32_t>> data(40, std::vector<int32_t>(8));
+    for (uint64_t i = 0; i < 40; i++) {
+      data[i].assign(8, static_cast<int32_t>(i) + m.rank);
+      check(m.post(Member::all_reduce(TUTTI_DT_INT32, TUTTI_RED_SUM, data[i].data(), data[i].data(), 32), i) == TUTTI_OK,
+            m.text);
+    }
+    for (uint64_t i = 0; i < 40; i++) {
+      check(m.wait(i) == TUTTI_OK, m.text);
+      check(data[i][7] == 3 * static_cast<int32_t>(i) + 3, "value");
+    }
+  });
+  all_right(run);
+}
+
 TEST_CASE("several jobs and several groups of a member run at once") {
   Folder folder;
   Daemon daemon(folder, "aggd");

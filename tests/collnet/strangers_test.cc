@@ -1,1 +1,282 @@
+// Whoever does not belong, and members that break the rules of the wire.
+#include "members.h"
+#include "raw.h"
+#include <arpa/inet.h>
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <stdexcept>
+#include <sys/stat.h>
+
+using namespace collnet;
+using namespace tutti::aggd;
+using Milliseconds = std::chrono::milliseconds;
+
+namespace {
+
+// Two raw members, in.
+struct Two {
+  Token token = any_token();
+  Raw a, b;
+  Two(const Daemon &daemon, const Folder &folder, uint32_t progress_ms = 1000) : a(daemon), b(daemon) {
+    const Key key = key_of(folder);
+    if (!a.join(join_of(token, 0, 2, progress_ms), key) || !b.join(join_of(token, 1, 2, progress_ms), key) || !a.started() ||
+        !b.started())
+      throw std::runtime_error("two members do not become a group");
+  }
+};
+
+// The last words that a member hears.
+Fault last_words(Raw &raw) {
+  std::vector<uint8_t> body;
+  for (;;) {
+    const auto h = raw.frame(&body, Milliseconds(10'000));
+    if (!h) return {};
+    if (h->kind == Kind::error) return read_fault(body).value_or(Fault{});
+  }
+}
+
+Header chunk(uint32_t seq, uint32_t offset, uint32_t bytes, uint32_t total) {
+  Header h = chunk_header(TUTTI_COLL_ALL_REDUCE, TUTTI_DT_FLOAT32, TUTTI_RED_SUM, 0);
+  h.seq = seq;
+  h.offset = offset;
+  h.bytes = bytes;
+  h.total = total;
+  return h;
+}
+
+// That the daemon still serves.
+void healthy(const Daemon &daemon, const Folder &folder) {
+  Two two(daemon, folder);
+  std::vector<float> in(16, 2.0f);
+  const Header h = chunk(0, 0, 64, 64);
+  for (Raw *raw : {&two.a, &two.b}) REQUIRE((raw->send(h) && raw->send(in.data(), 64)));
+  for (Raw *raw : {&two.a, &two.b}) {
+    std::vector<uint8_t> body;
+    const auto got = raw->frame(&body);
+    REQUIRE((got && body.size() == 64));
+    float first = 0;
+    std::memcpy(&first, body.data(), 4);
+    CHECK(first == 4.0f);
+    raw->send(goodbye_frame());
+  }
+}
+
+bool forgets(const Daemon &daemon) {
+  return daemon.becomes([](const auto &s) { return s["groups"].empty() && s["memory"]["reserved"] == 0; });
+}
+
+} // namespace
+
+TEST_CASE("garbage, silence and half a hello end the connection, and members come in all the while") {
+  Folder folder;
+  Daemon daemon(folder, "aggd", "[timeouts]\nhandshake = \"300ms\"\n[limits]\nstrangers = 8\n");
+  for (int i = 0; i < repetitions(); i++) {
+    std::vector<std::unique_ptr<Raw>> silent;
+    for (int k = 0; k < 30; k++) silent.push_back(std::make_unique<Raw>(daemon)); // more than there is room for
+    std::vector<uint8_t> noise(4096);
+    random_fill(noise);
+    Raw garbage(daemon), half(daemon);
+    garbage.send(noise.data(), noise.size());
+    const Hello hello = make_hello(Role::member);
+    half.send(&hello, 20);
+    healthy(daemon, folder);
+    CHECK(garbage.ends());
+    CHECK(half.ends());
+    for (auto &raw : silent) CHECK(raw->ends());
+    CHECK(forgets(daemon));
+  }
+  CHECK(daemon.status()["totals"]["strangers"] >= 32 * static_cast<unsigned>(repetitions()));
+}
+
+TEST_CASE("who cannot prove the key is closed, and counted") {
+  Folder folder;
+  Daemon daemon(folder, "aggd");
+  Raw raw(daemon);
+  const Hello hello = make_hello(Role::member);
+  Challenge challenge{};
+  REQUIRE(raw.send(hello));
+  REQUIRE(raw.receive(&challenge, sizeof challenge));
+  CHECK(challenge.version == version_last);
+  Key wrong{};
+  CHECK_FALSE(proves(wrong, hello, challenge));
+  raw.send(make_proof(wrong, hello, challenge));
+  CHECK(raw.ends());
+  CHECK(daemon.becomes([](const auto &s) { return s["totals"]["wrong_key"] == 1; }));
+}
+
+TEST_CASE("another version is told which ones the daemon speaks") {
+  Folder folder;
+  Daemon daemon(folder, "aggd");
+  for (int i = 0; i < repetitions(); i++) {
+    Raw raw(daemon);
+    const Hello hello = make_hello(Role::member, 7, 9);
+    Challenge challenge{};
+    REQUIRE(raw.send(hello));
+    REQUIRE(raw.receive(&challenge, sizeof challenge));
+    CHECK(challenge.version == 0);
+    CHECK(challenge.first == version_first);
+    CHECK(challenge.last == version_last);
+    CHECK(raw.ends());
+  }
+  healthy(daemon, folder);
+}
+
+TEST_CASE("a proved member that sends garbage is named to the others; its group ends and no other") {
+  Folder folder;
+  Daemon daemon(folder, "aggd");
+  Two bystanders(daemon, folder, 60'000);
+  for (int i = 0; i < repetitions(); i++) {
+    Header bad[] = {chunk(0, 0, 64, 32), chunk(0, 0, 1 << 20, 1 << 20), chunk(0, 2, 64, 66),
+                    chunk(0, 0, 64, 64), chunk(0, 0, 64, 64),           chunk(0, 0, 64, 64)};
+    bad[3].dtype = 200;
+    bad[4].magic = 7;
+    bad[5].kind = Kind::join;
+    for (const Header &h : bad) {
+      Two two(daemon, folder);
+      two.b.send(h);
+      const Fault heard = last_words(two.a);
+      INFO(heard.text);
+      CHECK(heard.reason == Reason::member_lost);
+      CHECK(heard.member == 1);
+      CHECK(heard.text.find("member 1 (127.0.0.1:") == 0);
+    }
+  }
+  const std::vector<float> in(16, 1.0f);
+  for (Raw *raw : {&bystanders.a, &bystanders.b}) REQUIRE((raw->send(chunk(0, 0, 64, 64)) && raw->send(in.data(), 64)));
+  CHECK(bystanders.a.frame().has_value());
+  CHECK(bystanders.b.frame().has_value());
+}
+
+TEST_CASE("a member that does not take its results is named, and the daemon keeps no more than its window") {
+  Folder folder;
+  Daemon daemon(folder, "aggd", "[limits]\nmemory = \"256KiB\"\n");
+  for (int i = 0; i < repetitions(); i++) {
+    Two two(daemon, folder, 500);
+    // `a` sends and reads, `b` only sends: its buffers fill, then its window, and then everything stands.
+    const std::vector<uint8_t> body(8 << 10);
+    Fault heard;
+    const int blocking = ::fcntl(two.b.fd(), F_GETFL);
+    ::fcntl(two.b.fd(), F_SETFL, blocking | O_NONBLOCK);
+    ::fcntl(two.a.fd(), F_SETFL, ::fcntl(two.a.fd(), F_GETFL) | O_NONBLOCK);
+    struct Out {
+      Raw &raw;
+      std::string pending;
+      uint32_t seq = 0;
+      void push(const std::vector<uint8_t> &bytes) {
+        for (int turn = 0; turn < 64; turn++) {
+          if (pending.empty()) {
+            const Header h = chunk(seq++, 0, static_cast<uint32_t>(bytes.size()), static_cast<uint32_t>(bytes.size()));
+            pending.assign(reinterpret_cast<const char *>(&h), sizeof h);
+            pending.append(reinterpret_cast<const char *>(bytes.data()), bytes.size());
+          }
+          const ssize_t n = ::send(raw.fd(), pending.data(), pending.size(), MSG_NOSIGNAL);
+          if (n <= 0) return;
+          pending.erase(0, static_cast<size_t>(n));
+        }
+      }
+    } from_a{two.a, {}}, from_b{two.b, {}};
+    std::vector<uint8_t> stream;
+    for (const auto end = collnet::Clock::now() + std::chrono::seconds(20);
+         heard.reason == Reason::none && collnet::Clock::now() < end;) {
+      from_a.push(body);
+      from_b.push(body);
+      uint8_t buffer[65536];
+      const ssize_t n = ::recv(two.a.fd(), buffer, sizeof buffer, 0);
+      if (n == 0) break;
+      if (n > 0) stream.insert(stream.end(), buffer, buffer + n);
+      size_t at = 0;
+      Header h;
+      while (stream.size() - at >= sizeof h) {
+        std::memcpy(&h, stream.data() + at, sizeof h);
+        if (stream.size() - at < frame_bytes(h)) break;
+        if (h.kind == Kind::error) heard = read_fault({stream.data() + at + sizeof h, h.bytes}).value_or(Fault{});
+        at += frame_bytes(h);
+      }
+      stream.erase(stream.begin(), stream.begin() + static_cast<ptrdiff_t>(at));
+    }
+    INFO(heard.text);
+    CHECK(heard.reason == Reason::timeout);
+    CHECK(heard.member == 1);
+    CHECK(heard.text.find("has not taken its results") != std::string::npos);
+    CHECK(forgets(daemon));
+  }
+  CHECK(daemon.status()["memory"]["most"] <= 256 << 10);
+}
+
+TEST_CASE("a member number that is taken, and another number of members, end the group with the reason") {
+  Folder folder;
+  Daemon daemon(folder, "aggd");
+  const Key key = key_of(folder);
+  const Token token = any_token();
+  Raw first(daemon), again(daemon);
+  REQUIRE(first.join(join_of(token, 0, 2), key));
+  REQUIRE(first.frame().has_value());
+  REQUIRE(again.join(join_of(token, 0, 2), key));
+  CHECK(last_words(again).text == "member 0 has joined already");
+  CHECK(last_words(first).reason == Reason::mismatch);
+  const Token other = any_token();
+  Raw two(daemon), three(daemon);
+  REQUIRE(two.join(join_of(other, 0, 2), key));
+  REQUIRE(two.frame().has_value());
+  REQUIRE(three.join(join_of(other, 1, 3), key));
+  CHECK(last_words(two).field == Field::members);
+}
+
+TEST_CASE("quotas of groups, groups of a job and members are refusals with limit and use") {
+  Folder folder;
+  Daemon daemon(folder, "aggd", "[limits]\ngroups = 3\ngroups_per_job = 2\nmembers = 4\n");
+  const Key key = key_of(folder);
+  std::vector<std::unique_ptr<Raw>> held;
+  const auto ask = [&](uint64_t job, uint32_t members) {
+    held.push_back(std::make_unique<Raw>(daemon));
+    Join j = join_of(any_token(), 0, members);
+    j.job = job;
+    REQUIRE(held.back()->join(j, key));
+    std::vector<uint8_t> body;
+    const auto h = held.back()->frame(&body);
+    REQUIRE(h.has_value());
+    return h->kind == Kind::error ? read_fault(body).value_or(Fault{}) : Fault{};
+  };
+  CHECK(ask(1, 5).limit == 4);
+  CHECK(ask(1, 2).reason == Reason::none);
+  CHECK(ask(1, 2).reason == Reason::none);
+  const Fault third = ask(1, 2);
+  CHECK(third.reason == Reason::no_resource);
+  CHECK((third.limit == 2 && third.in_use == 2));
+  CHECK(ask(2, 2).reason == Reason::none);
+  const Fault fourth = ask(3, 2);
+  CHECK((fourth.limit == 3 && fourth.in_use == 3));
+  CHECK(fourth.text.find("job 0x1 holds") != std::string::npos);
+}
+
+TEST_CASE("status is told in text and JSON, metrics over HTTP") {
+  Folder folder;
+  Daemon daemon(folder, "aggd", "metrics = \"127.0.0.1:0\"\n");
+  Two two(daemon, folder);
+  const std::string text = daemon.command({"status"});
+  CHECK(text.find("job 0x4d: running, 2 members, window 64 KiB") != std::string::npos);
+  CHECK(nlohmann::json::parse(daemon.command({"status", "--json"}))["groups"].size() == 1);
+  REQUIRE(daemon.metrics_port() > 0);
+  const Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(daemon.metrics_port()));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr *>(&to), sizeof to) == 0);
+  const std::string question = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+  REQUIRE(::send(fd.get(), question.data(), question.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(question.size()));
+  std::string answer;
+  char buffer[4096];
+  for (ssize_t n; (n = ::recv(fd.get(), buffer, sizeof buffer, 0)) > 0;) answer.append(buffer, static_cast<size_t>(n));
+  CHECK(answer.starts_with("HTTP/1.1 200 OK\r\n"));
+  CHECK(answer.find("\ntutti_aggd_groups 1\n") != std::string::npos);
+  CHECK(answer.find("\ntutti_aggd_memory_reserved_bytes 196608\n") != std::string::npos);
+}
+
+TEST_CASE("a key file that others may read, and a wrong line of the file, are said with what is allowed") {
+  Folder folder;
+  const std::string loose = folder.key("loose");
+  ::chmod(loose.c_str(), 0644);
+  CHECK_THROWS_WITH(Daemon(folder, "a", "", nullptr, loose), doctest::Contains("has mode 0644"));
+  CHECK_THROWS_WITH(Daemon(folder, "b", "[limits]\nmemry = 3\n"), doctest::Contains("did you mean \"limits.memory\""));
+}

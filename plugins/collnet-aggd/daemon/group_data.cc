@@ -122,6 +122,10 @@ bool Group::take_frame(Child &child) {
       if (state_ == State::gathering) return broke(child, "data before the group has started"), false;
       return take_chunk(child, h);
     }
+    const bool fits = h.kind == Kind::goodbye || h.kind == Kind::error ||
+                      (h.kind == Kind::cover && child.daemon && state_ == State::gathering);
+    if (!fits)
+      return broke(child, fmt::format("a frame of kind {} that does not belong there", static_cast<int>(h.kind))), false;
     if (child.in.used() < frame_bytes(h)) return false;
     const std::span<const uint8_t> body(child.in.at(child.in.tail + sizeof h), h.bytes);
     child.in.tail += frame_bytes(h);
@@ -133,7 +137,7 @@ bool Group::take_frame(Child &child) {
       const auto fault = read_fault(body);
       if (!fault) return broke(child, "an error that makes no sense"), false;
       return fail(*fault), false;
-    } else if (h.kind == Kind::cover && child.daemon && state_ == State::gathering) {
+    } else {
       auto cover = read_cover(body, asked_.members);
       Members others(asked_.members);
       for (const Child &c : children_)
@@ -143,8 +147,6 @@ bool Group::take_frame(Child &child) {
       child.member = child.cover.members.first();
       update_cover();
       return false;
-    } else {
-      return broke(child, fmt::format("a frame of kind {} that does not belong there", static_cast<int>(h.kind))), false;
     }
   }
   return false;

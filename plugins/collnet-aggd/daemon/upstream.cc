@@ -44,7 +44,8 @@ void Upstream::advance() {
     closed_ = true;
     return group_.fail({dialer_.fault().reason, Field::none, -1, 0, 0, "the daemon above: " + dialer_.fault().text});
   }
-  if (dialer_.fd() != watched_ && (watched_ = dialer_.fd()) >= 0) group_.server().watch(watched_, this);
+  if (dialer_.fd() >= 0 && dialer_.sockets() != watched_)
+    group_.server().watch(dialer_.fd(), this), watched_ = dialer_.sockets();
   if (step != Dialer::Step::ready) return;
   fd_ = dialer_.release();
   ready_ = true;
