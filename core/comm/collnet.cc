@@ -147,7 +147,7 @@ CollnetSetup::Offer CollnetSetup::offer() {
   }
   CollnetPort &port = *engine_.collnet();
   o.where = port.plugin_name();
-  o.mbps = port.device().speed_mbps;
+  o.mbps = port.device().speed_mbps ? port.device().speed_mbps : net_mbps_;
   for (uint32_t g = 0; g < heads_.size() && o.why.empty(); g++) {
     if (!member(g)) continue;
     auto address = port.listen(g);

@@ -14,8 +14,9 @@ std::vector<std::vector<int32_t>> collnet_heads(const Topology &topology);
 class CollnetSetup {
 public:
   CollnetSetup(Bootstrap &bootstrap, Engine &engine, const Config &config, const Registry &registry, const Topology &topology,
-               uint64_t job)
-      : bootstrap_(bootstrap), engine_(engine), config_(config), registry_(registry), topology_(topology), job_(job) {}
+               uint64_t job, uint32_t net_mbps)
+      : bootstrap_(bootstrap), engine_(engine), config_(config), registry_(registry), topology_(topology), job_(job),
+        net_mbps_(net_mbps) {}
   // An error where it is required and cannot be had, on all ranks the same.
   Result<CollnetFacts> run(Deadline deadline);
 
@@ -36,6 +37,7 @@ private:
   const Registry &registry_;
   const Topology &topology_;
   const uint64_t job_;
+  const uint32_t net_mbps_; // of this host's network, for plugins that do not know; 0 = unknown
   std::vector<std::vector<int32_t>> heads_;
   CollnetFacts facts_;
 };

@@ -234,7 +234,8 @@ Status Communicator::set_up_collnet() {
   plain_topology_ = topology_;
   if (nranks_ == 1) return {};
   TUTTI_ASSIGN(p, process());
-  CollnetSetup setup(*core_->bootstrap, *core_->engine, *options_.config, *p.registry, topology_, core_->job);
+  CollnetSetup setup(*core_->bootstrap, *core_->engine, *options_.config, *p.registry, topology_, core_->job,
+                     net_ ? static_cast<uint32_t>(devices_in_use(net_, nullptr).bytes_per_us * 8) : 0);
   auto facts = setup.run(Deadline::in(options_.config->duration("core.init_timeout")));
   if (!facts.ok()) {
     if (!core_->bootstrap->failed()) farewell();
