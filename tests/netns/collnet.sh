@@ -59,7 +59,7 @@ run() {
   shift 5
   pids=()
   for i in $(seq 0 $((n - 1))); do
-    env TUTTI_RANK="$i" TUTTI_NRANKS="$n" TUTTI_COMM_ID=10.78.0.10:4479 TUTTI_HOSTID=h"$i" TUTTI_INIT_TIMEOUT=60s TUTTI_CALIBRATE=off \
+    env TUTTI_RANK="$i" TUTTI_NRANKS="$n" TUTTI_COMM_ID=10.78.0.10:4479 TUTTI_HOSTID=h"$i" TUTTI_INIT_TIMEOUT=60s TUTTI_CALIBRATE=off TUTTI_SOCKET_FAMILY=AF_INET \
       TUTTI_PLUGIN_COLLNET_AGGD_SERVERS="$($servers "$i")" TUTTI_PLUGIN_COLLNET_AGGD_KEY_FILE="$folder/key" "$@" \
       ip netns exec $id-h"$i" "$program" "$bytes" "$rounds" "$outstanding" >"$folder/out.$i" &
     pids+=($!)

@@ -105,12 +105,16 @@ std::string Selector::against_groups(const Iface<tutti_proto_v1> &proto, uint32_
                      c.caps.bandwidth_mbps, c.hosts, c.host_mbps, c.crowding(), c.without());
 }
 
-// A channel for each group, and slots of which the window holds two.
-void Selector::fit_groups(Rated &w, uint32_t row) const {
+// A channel for each group. Of long messages slots of a sixteenth, but the window holds four: every post has costs of its own,
+// in the aggregators and on the wire, which the model does not know. The window holds two in any case.
+void Selector::fit_groups(Rated &w, uint32_t row, uint64_t bytes, const Limits &limits) const {
   if (!uses_groups(w.algo, row)) return;
   const tutti_collnet_caps &c = in_.collnet->caps;
   w.channels = std::min(w.channels, static_cast<uint32_t>(in_.topology->groups.size()));
-  const uint64_t most = std::min(c.max_bytes ? c.max_bytes : UINT64_MAX, c.window_bytes ? c.window_bytes / 2 : UINT64_MAX);
+  const uint64_t window = c.window_bytes ? c.window_bytes : 1 << 20, longest = c.max_bytes ? c.max_bytes : UINT64_MAX;
+  const uint64_t wanted = std::min({bytes / w.channels / 16, window / 4, longest}) / kChunkAlign * kChunkAlign;
+  if (!limits.slot_bytes && !limits.buffer) w.slot_bytes = std::max(w.slot_bytes, static_cast<uint32_t>(wanted));
+  const uint64_t most = std::min(longest, window / 2);
   while (w.slot_bytes > kMinSlot && w.slot_bytes > most)
     w.slot_bytes = static_cast<uint32_t>(align_up(w.slot_bytes / 2, kChunkAlign));
 }
@@ -328,7 +332,7 @@ void Selector::rate_ways(uint32_t row, uint64_t bytes, std::vector<Rated> &ways)
   ask_tuner(query_of(row, bytes, ask), bounds, ways);
   for (Rated &w : ways) {
     clamp(w, support(w.algo, row).links, bounds);
-    fit_groups(w, row);
+    fit_groups(w, row, bytes, bounds);
   }
 }
 

@@ -54,7 +54,7 @@ public:
     LinkClass slowest = LinkClass::local;
     std::string no_pull;                    // why protocols of descriptors cannot be used; "" = they can
     std::shared_ptr<const CostModel> model; // may be empty: nothing is predicted
-    bool lenient = false; // lists of names are wishes, and nothing is said where they cannot be had
+    bool lenient = false;                   // lists of names are wishes, and nothing is said where they cannot be had
     const CollnetFacts *collnet = nullptr;  // goes with the topology's groups; nullptr: not asked for
   };
   static Result<Selector> create(Input input);
@@ -138,7 +138,7 @@ private:
   // Of ways through collnet groups: what is against one beside what is against all; "" = nothing.
   std::string against_groups(const Iface<tutti_proto_v1> &proto, uint32_t row, uint64_t bytes) const;
   bool asks_for_groups(const Iface<tutti_algo_v1> &algo, tutti_coll coll) const;
-  void fit_groups(Rated &way, uint32_t row) const;
+  void fit_groups(Rated &way, uint32_t row, uint64_t bytes, const Limits &limits) const;
   void prefer_groups(std::vector<Rated> &ways, uint32_t row) const;
   std::string impossible(const Iface<tutti_algo_v1> &algo, uint32_t row) const; // under every protocol; "" = it is not
   std::vector<Rated> list(uint32_t row, uint64_t bytes) const;
