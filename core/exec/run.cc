@@ -314,8 +314,7 @@ EngineImpl::Drive EngineImpl::drive_groups(Bound &b, uint32_t polls) {
   NetPort *net = b.has_net ? transport_->net() : nullptr;
   const uint32_t rounds = b.has_groups || net ? polls / kPollsPerNetRound : polls;
   for (uint32_t round = 0; round <= rounds && !stop_requested(); round++) {
-    if (b.has_groups) moved_ |= groups->progress();
-    if (net) moved_ |= net->progress();
+    // First what is there already: of operations in a row one look at the device brings the results of many.
     if (!draining_) {
       const Drive d = slices_ ? run_plan(b, 0) : Drive::done;
       if (d == Drive::failed) return d;
@@ -324,6 +323,8 @@ EngineImpl::Drive EngineImpl::drive_groups(Bound &b, uint32_t polls) {
     if (draining_ && !(b.has_groups && groups->pending()) && !(net && net->sends_pending()) && loans_ended(b))
       return Drive::done;
     if (b.ahead) moved_ |= post_ahead();
+    if (b.has_groups) moved_ |= groups->progress();
+    if (net) moved_ |= net->progress();
     if (const Drive d = watch_groups(); d != Drive::blocked) return d;
   }
   return Drive::blocked;

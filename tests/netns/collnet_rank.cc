@@ -1,6 +1,6 @@
-// One rank of the collnet measurements: collnet_rank BYTES ROUNDS OUTSTANDING. Sums floats, ROUNDS times OUTSTANDING operations at
-// once, and prints "rank algo us/operation out/message in/message why", the last three from the counters of interface veth0 and
-// from explain. Exit 1: a call failed or a result is wrong.
+// One rank of the collnet measurements: collnet_rank BYTES ROUNDS OUTSTANDING. Sums floats, ROUNDS times OUTSTANDING
+// operations, so many of them outstanding at any time, and prints "rank algo us/operation out/message in/message why", the last
+// three from the counters of interface veth0 and from explain. Exit 1: a call failed or a result is wrong.
 #include "tutti/tutti.h"
 #include <chrono>
 #include <cstdio>
@@ -51,12 +51,19 @@ int main(int argc, char **argv) {
   MUST(tuttiCommCount(comm, &n));
   std::vector<float> in(count * static_cast<size_t>(outstanding)), out(in.size());
   for (size_t i = 0; i < in.size(); i++) in[i] = static_cast<float>(rank + static_cast<int>(i % 16));
+  std::vector<tuttiWork_t> works(static_cast<size_t>(outstanding));
   const auto run = [&](int times) -> int {
-    for (int t = 0; t < times; t++) {
-      for (size_t o = 0; o < static_cast<size_t>(outstanding); o++)
+    for (int t = 0; t < times; t++)
+      for (size_t o = 0; o < works.size(); o++) {
+        if (t > 0) {
+          MUST(tuttiWorkWait(works[o]));
+          MUST(tuttiWorkDestroy(works[o]));
+        }
         MUST(tuttiAllReduce(&in[o * count], &out[o * count], count, tuttiFloat32, tuttiSum, comm, nullptr));
-      MUST(tuttiCommSynchronize(comm));
-    }
+        MUST(tuttiCommGetLastWork(comm, &works[o]));
+      }
+    MUST(tuttiCommSynchronize(comm));
+    for (const tuttiWork_t w : works) MUST(tuttiWorkDestroy(w));
     return 0;
   };
   if (run(rounds / 10 + 1)) return 1;
@@ -73,7 +80,8 @@ int main(int argc, char **argv) {
   const double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
   MUST(tuttiBarrier(comm, nullptr)); // what is still to be sent has been
   MUST(tuttiCommSynchronize(comm));
-  const double operations = static_cast<double>(rounds) * outstanding, bytes = operations * static_cast<double>(count * sizeof(float));
+  const double operations = static_cast<double>(rounds) * outstanding,
+               bytes = operations * static_cast<double>(count * sizeof(float));
   std::vector<char> text(1 << 18);
   MUST(tuttiCommExplain(comm, "all_reduce", count, tuttiFloat32, text.data(), text.size()));
   const std::string json(text.data());

@@ -65,9 +65,9 @@ TEST_CASE("a class is stronger than an option of the environment, but for a list
   const auto in_file = good(std::string("[coll]\nalgo = \"all_reduce:tree\"\n[[coll.class]]\nalgo = \"ring\"\n"));
   CHECK(in_file->setting_for("coll.algo", kAllReduce, 8).text == "ring");
 }
-TEST_CASE("every option of the table but the classes themselves can be set for a class") {
+TEST_CASE("every option of the table but the classes themselves, and what sets a communicator up, can be set for a class") {
   for (const Option &o : core_options()) {
-    if (!o.key.starts_with("coll.") || o.key == "coll.class") continue;
+    if (!o.key.starts_with("coll.") || o.key == "coll.class" || o.key.starts_with("coll.collnet")) continue;
     CHECK_MESSAGE(o.per_class, o.key);
     const std::string key = o.key.substr(5), value = o.choices.empty() ? o.type == TUTTI_OPT_STRING ? "x" : "4"
                                                                        : o.choices.substr(o.choices.rfind('|') + 1);
