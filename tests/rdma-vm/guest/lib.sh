@@ -4,7 +4,7 @@ set -u
 only=("$@") # the script's arguments: names of cases
 failures=0
 # A guest has booted after 7 s, or as many times later as the machine has other work: so many times longer is everything waited for.
-slowness=$(awk '{ s = int($1 / 7 + 0.5); print s < 1 ? 1 : s > 20 ? 20 : s }' /proc/uptime)
+slowness=$(awk '{ s = int($1 / 7 + 0.5); print(s < 1 ? 1 : (s > 20 ? 20 : s)) }' /proc/uptime)
 VM_PLUGIN=$VM_BUILD/lib/tutti/plugins/libtutti-net-ib.so
 VM_RANK=$VM_BUILD/tests/rdma_rank
 

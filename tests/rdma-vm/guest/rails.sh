@@ -91,9 +91,9 @@ silent() {
 }
 
 both_down() {
-  cut() { link_down a; link_down a1; }
+  sever() { link_down a; link_down a1; }
   two_rails TUTTI_PLUGIN_NET_IB_LINK_DOWN_TIMEOUT=3s
-  amid both_down 1000 $size cut
+  amid both_down 1000 $size sever
   wait_ranks 60
   up_again "" 1
   said_all="rx[ab]1?:1"
