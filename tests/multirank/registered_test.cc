@@ -54,18 +54,17 @@ void memory_of_all_kinds(Rank &r) {
 } // namespace
 
 TEST_CASE("every operation is right over a network that needs registrations, small and large, one after the other") {
-  CHECK(run_processes(3, {.env = kStrict}, [](Rank &r, const tuttiUniqueId &) {
-          for (const size_t count : {1ul, 1000ul, 40'000ul, 7ul})
-            for (const Coll c : kAllColls) run_case(r, {c, tuttiFloat32, tuttiSum, count});
-        }) == 0);
+  const auto every = [](Rank &r) {
+    for (const size_t count : {1ul, 1000ul, 40'000ul, 7ul})
+      for (const Coll c : kAllColls) run_case(r, {c, tuttiFloat32, tuttiSum, count});
+  };
+  CHECK(run_processes(3, every, {.env = kStrict}) == 0);
 }
 
 TEST_CASE("memory of any kind may be used, freed, made again and deregistered") {
-  CHECK(run_processes(2, {.env = kStrict}, [](Rank &r, const tuttiUniqueId &) { memory_of_all_kinds(r); }) == 0);
-  CHECK(run_processes(2, {.env = with({"TUTTI_NET_REGISTRATIONS=1"})},
-                      [](Rank &r, const tuttiUniqueId &) { memory_of_all_kinds(r); }) == 0);
-  CHECK(run_processes(3, {.env = with({"TUTTI_ALGO=ring"})}, [](Rank &r, const tuttiUniqueId &) { memory_of_all_kinds(r); }) ==
-        0);
+  CHECK(run_processes(2, memory_of_all_kinds, {.env = kStrict}) == 0);
+  CHECK(run_processes(2, memory_of_all_kinds, {.env = with({"TUTTI_NET_REGISTRATIONS=1"})}) == 0);
+  CHECK(run_processes(3, memory_of_all_kinds, {.env = with({"TUTTI_ALGO=ring"})}) == 0);
 }
 
 TEST_CASE("the same by pull: peers read registered memory, and all else is sent") {
@@ -81,20 +80,21 @@ TEST_CASE("the same by pull: peers read registered memory, and all else is sent"
 }
 
 TEST_CASE("two communicators register the same memory, and one of them may end") {
-  CHECK(run_processes(2, {.env = kStrict}, [](Rank &r, const tuttiUniqueId &) {
-          tuttiComm_t second = nullptr;
-          if (!EXPECT_OK(r, tuttiCommSplit(r.comm, 0, r.rank, &second, nullptr))) return;
-          void *in = nullptr, *out = nullptr;
-          if (!EXPECT_OK(r, tuttiMemAlloc(&in, kCount * sizeof(float)))) return;
-          if (!EXPECT_OK(r, tuttiMemAlloc(&out, kCount * sizeof(float)))) return;
-          auto *x = static_cast<float *>(in), *y = static_cast<float *>(out);
-          reduce(r, x, y, 1);
-          std::swap(r.comm, second);
-          reduce(r, x, y, 2);
-          EXPECT_OK(r, tuttiCommDestroy(r.comm));
-          r.comm = second;
-          reduce(r, x, y, 3);
-          EXPECT_OK(r, tuttiMemFree(in));
-          EXPECT_OK(r, tuttiMemFree(out));
-        }) == 0);
+  const auto both = [](Rank &r) {
+    tuttiComm_t second = nullptr;
+    if (!EXPECT_OK(r, tuttiCommSplit(r.comm, 0, r.rank, &second, nullptr))) return;
+    void *in = nullptr, *out = nullptr;
+    if (!EXPECT_OK(r, tuttiMemAlloc(&in, kCount * sizeof(float)))) return;
+    if (!EXPECT_OK(r, tuttiMemAlloc(&out, kCount * sizeof(float)))) return;
+    auto *x = static_cast<float *>(in), *y = static_cast<float *>(out);
+    reduce(r, x, y, 1);
+    std::swap(r.comm, second);
+    reduce(r, x, y, 2);
+    EXPECT_OK(r, tuttiCommDestroy(r.comm));
+    r.comm = second;
+    reduce(r, x, y, 3);
+    EXPECT_OK(r, tuttiMemFree(in));
+    EXPECT_OK(r, tuttiMemFree(out));
+  };
+  CHECK(run_processes(2, both, {.env = kStrict}) == 0);
 }
