@@ -265,6 +265,9 @@ TEST_CASE("spares are other ports of the same kind of network, nearest first") {
   CHECK(spares(find(m, {{"hca", "ibp"}}).devices[0]) == "ibp1:1");
   Machine::set_gid(m.device("ibp1").ports[0], 0, "fec0::9", IBV_GID_TYPE_IB); // another subnet
   CHECK(spares(find(m, {{"hca", "ibp"}}).devices[0]) == "");
+  m.roce("eth0", ""); // its GID is link-local, and has the prefix that subnets of InfiniBand have by default
+  m.infiniband("ibp2", 11);
+  CHECK(spares(find(m, {{"hca", "eth0,ibp2"}, {"rails", "name"}}).devices[1]) == "");
   f = find(m, {{"failover", "false"}});
   for (const Device &d : f.devices) CHECK(d.spare.empty());
 }
