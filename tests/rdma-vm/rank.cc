@@ -136,7 +136,7 @@ private:
 int main(int argc, char **argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   Options options;
-  int64_t limit = 60;
+  int64_t limit = 1200;
   CLI::App app("one rank of the runs in the guest");
   app.fallthrough(); // options may follow the subcommand
   app.add_option("--bytes", options.bytes, "of the message, or of the largest one");

@@ -2,7 +2,7 @@
 . "$VM_LIB"
 make_wires 1
 stamp "conformance"
-NCCL_IB_HCA=rxa timeout 400 tutti check-plugin "$VM_PLUGIN" >"$VM_OUT/conformance" 2>&1
+NCCL_IB_HCA=rxa timeout $((400 * slowness)) tutti check-plugin "$VM_PLUGIN" >"$VM_OUT/conformance" 2>&1
 check "conformance of net-ib" [ $? = 0 ]
 tail -n 40 "$VM_OUT/conformance"
 
@@ -11,13 +11,13 @@ for proto in "" simple ll ll8 ll128 pull; do
   name=all_${proto:-default}
   rank_env=(VM=1)
   [ -z "$proto" ] || rank_env=(TUTTI_PROTO=$proto)
-  start_ranks "$name" 2 "$VM_RANK" all --bytes 8388608 --limit 200
+  start_ranks "$name" 2 "$VM_RANK" all --bytes 8388608
   wait_ranks 200
   record "$name" "nothing" right
 done
 stamp "four ranks, two on each device"
 rank_env=(VM=1)
-start_ranks four 4 "$VM_RANK" all --bytes 1048576 --limit 100
+start_ranks four 4 "$VM_RANK" all --bytes 1048576
 wait_ranks 100
 record four "nothing" right
 stamp "many connections"

@@ -10,7 +10,7 @@ rank_env=(NCCL_IB_GID_INDEX="$gid") # as the peer's: headers of IPv6 are longer
 counts() { echo "$(sent a) $(sent b) $(hw_counter a sent_pkts) $(hw_counter b sent_pkts)"; }
 
 ours() { # count
-  start_ranks ours 2 "$VM_RANK" loop --count "$1" --bytes $bytes --limit 100
+  start_ranks ours 2 "$VM_RANK" loop --count "$1" --bytes $bytes
   wait_ranks 100
 }
 
@@ -25,7 +25,7 @@ chmod +x /run/by_rank
 mpi() { # count, arguments of mpirun
   local count=$1
   shift
-  timeout 60 mpirun.openmpi --allow-run-as-root --oversubscribe -np 2 "$@" /run/by_rank "$VM_BUILD/tests/mpi_peer" "$count" $bytes
+  timeout $((60 * slowness)) mpirun.openmpi --allow-run-as-root --oversubscribe -np 2 "$@" /run/by_rank "$VM_BUILD/tests/mpi_peer" "$count" $bytes
 }
 # Rank 0 and 1 meet by datagrams, whose IPv4 form UCX does not accept from this device, so that they use the IPv6 addresses.
 ucx() { UCX_TLS=rc_v,ud_v,self UCX_IB_GID_INDEX=$gid mpi "$1" -mca pml ucx -mca osc '^ucx'; }
