@@ -48,6 +48,7 @@ void disturb(World &w, size_t rail) {
   case 3:
     d.send_fails_when_down = f.below(2);
     d.purges = f.below(2);
+    d.flushes_late = f.below(2);
     break;
   case 4:
   case 5:
