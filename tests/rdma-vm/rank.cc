@@ -85,8 +85,9 @@ public:
         std::printf("rank %d: WRONG DATA in operation %d\n", r_.rank, i + 1);
         return kWrong;
       }
-      longest = std::max(longest, ms_since(start));
-      std::printf("rank %d: %d done\n", r_.rank, i + 1);
+      const int64_t ms = ms_since(start);
+      longest = std::max(longest, ms);
+      std::printf("rank %d: %d done, %lld ms\n", r_.rank, i + 1, static_cast<long long>(ms));
       if (options_.pause_ms) std::this_thread::sleep_for(std::chrono::milliseconds(options_.pause_ms));
     }
     std::printf("rank %d: %d operations right, the longest %lld ms\n", r_.rank, options_.count,
