@@ -111,7 +111,8 @@ void Stream::abandon(bool sender) {
   while (p.progress()) {
   }
   check();
-  for (auto &[cookie, call] : sender ? sends_ : receives_) REQUIRE_MESSAGE(call.done, "cookie ", cookie, " was not reported");
+  for (const auto &call : sender ? sends_ : receives_)
+    REQUIRE_MESSAGE(call.second.done, "cookie ", call.first, " was not reported");
   if (sender)
     spoil(out_, 0, spoiled, out_.size());
   else
