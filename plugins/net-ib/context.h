@@ -55,10 +55,13 @@ public:
   std::vector<std::unique_ptr<Hca>> &hcas() { return hcas_; }
   bool refresh(Rail &rail); // its GID, LID and MTU may have changed; false: it cannot be used now
 
-  uint64_t enter(QueuePair *qp); // whose completions carry the slot that this gives
-  void leave(uint64_t slot);     // what still comes for it is dropped
-  void bury(std::unique_ptr<QueuePair> qp) { graves_.push_back(std::move(qp)); } // from inside of its own completions
-  void poll();                                                                   // all completion queues, once
+  uint64_t enter(QueuePair *qp);             // whose completions carry the slot that this gives
+  void leave(uint64_t slot);                 // what still comes for it is dropped
+  void bury(std::unique_ptr<QueuePair> qp) { // from inside of its own completions
+    qp->disown();
+    graves_.push_back(std::move(qp));
+  }
+  void poll();                       // all completion queues, once
   void look_soon() { look_ = true; } // look_after() in this call of progress(), or in the next
   void add(Endpoint *ep) { endpoints_.push_back(ep); }
   void remove(Endpoint *ep);

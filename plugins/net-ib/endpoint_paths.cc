@@ -251,6 +251,7 @@ void Endpoint::fail_path(Path &path, const std::string &why) noexcept {
   host().debug(why);
   if (credit_home_.at(path)) receives_.revoke();
   changed();
+  ctx_.look_soon();
   choose_queues();
   if (works() && ready_) check_paths(ctx_.now());
 }
@@ -329,7 +330,7 @@ void Endpoint::check_paths(Time now) {
   }
   if (!was) dark_since_ = now;
   const auto alive = [](const Path &p) { return p.phase == Phase::up; };
-  const auto hope = [](const Path &p) { return p.epoch == 0 && p.phase < Phase::draining; };
+  const auto hope = [](const Path &p) { return p.phase == Phase::wired || (p.epoch == 0 && p.phase == Phase::offered); };
   const bool held = std::any_of(paths_.begin(), paths_.end(), alive);
   if (!held && !std::any_of(paths_.begin(), paths_.end(), hope))
     return fail(TUTTI_ERR_REMOTE, text("no path to the peer works any more", first_why()));

@@ -37,15 +37,20 @@ QueuePair::QueuePair(Context &ctx, Rail &rail, QueueOwner &owner, Place place, c
   if (qp_) slot_ = ctx_.enter(this);
   const int started = qp_ ? start_again() : 0;
   if (qp_ && started == 0) return;
-  if (qp_) ctx_.leave(slot_), ctx_.verbs().destroy_qp(qp_);
+  disown();
+  if (qp_) ctx_.verbs().destroy_qp(qp_);
   rail.hca->release(*completions_, entries);
   if (started) plugin::fail(TUTTI_ERR_SYSTEM, explain_modify_qp(started, IBV_QPS_INIT, {&rail.port, "", ""}));
   plugin::fail(err == ENOMEM ? TUTTI_ERR_NO_MEMORY : TUTTI_ERR_SYSTEM,
                explain_create_qp(err, rail.port, shape_.sends, shape_.receives, shape_.inline_bytes));
 }
 
+void QueuePair::disown() {
+  if (slot_ != nowhere) ctx_.leave(std::exchange(slot_, nowhere));
+}
+
 QueuePair::~QueuePair() {
-  ctx_.leave(slot_);
+  disown();
   ctx_.verbs().destroy_qp(qp_);
   rail_.hca->release(*completions_, shape_.sends + shape_.receives);
 }
@@ -59,7 +64,7 @@ int QueuePair::start_again() {
   if (stopped_) {
     attr.qp_state = IBV_QPS_RESET;
     if (const int err = ctx_.verbs().modify_qp(qp_, &attr, IBV_QP_STATE)) return err;
-    ctx_.leave(slot_);
+    disown();
     slot_ = ctx_.enter(this);
     stopped_ = broken_ = wired_ = false;
     used_up_ = 0;

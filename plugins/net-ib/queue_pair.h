@@ -54,6 +54,7 @@ public:
   uint32_t number() const { return qp_->qp_num; }
   uint32_t inline_bytes() const { return inline_; }
   void give_to(QueueOwner &owner) { owner_ = &owner; }
+  void disown(); // nobody hears of its completions any more
 
   // Through RTR to RTS. An errno value, and the step that failed.
   struct Peer {
@@ -85,7 +86,8 @@ private:
   QueueShape shape_;
   Completions *completions_ = nullptr;
   ibv_qp *qp_ = nullptr;
-  uint64_t slot_ = 0; // of the context's table, with its generation
+  static constexpr uint64_t nowhere = ~uint64_t{0};
+  uint64_t slot_ = nowhere; // of the context's table, with its generation
   uint32_t inline_ = 0, stocked_ = 0, used_up_ = 0, arrivals_ = 0;
   uint32_t head_ = 0, tail_ = 0; // of posted_
   bool stopped_ = false, broken_ = false, wired_ = false;

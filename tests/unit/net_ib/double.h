@@ -37,6 +37,7 @@ struct DoubleDevice {
   int max_cqe = 4096, max_qp = 100000, max_inline = 256, reads = 4;
   bool resizes = true;              // ibv_resize_cq works
   bool purges = false;              // completions of a queue pair vanish with it
+  bool flushes_late = true;         // receives that are posted in ERR; else they are never heard of
   bool strict_sends = true;         // a full send queue is ENOMEM
   bool send_fails_when_down = true; // else the sender's device tries on, as it does when the peer's link is down
 };

@@ -386,7 +386,7 @@ int DoubleVerbs::post_recv(ibv_qp *pub, ibv_recv_wr *wr, ibv_recv_wr **bad) {
       *bad = wr;
       return err;
     }
-    qp.receives.push_back(wr->wr_id);
+    if (qp.attr.qp_state != IBV_QPS_ERR || qp.context->device->flushes_late) qp.receives.push_back(wr->wr_id);
   }
   return 0;
 }

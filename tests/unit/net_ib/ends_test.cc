@@ -61,7 +61,7 @@ TEST_CASE("a message longer than its buffer ends both sides, after those before 
 }
 
 TEST_CASE("an end that is destroyed at any moment touches nothing afterwards, and the other end is told") {
-  for (uint64_t seed = 1; seed <= 400; ++seed) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
     CAPTURE(seed);
     World w(seeded(seed, 1 + seed % 2));
     w.connect();
@@ -77,7 +77,7 @@ TEST_CASE("an end that is destroyed at any moment touches nothing afterwards, an
 }
 
 TEST_CASE("a process that dies at any moment is found, also by an end that only waits") {
-  for (uint64_t seed = 1; seed <= 120; ++seed) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
     World w(seeded(seed, 1 + seed % 2));
     w.connect();
