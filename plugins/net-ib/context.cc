@@ -57,9 +57,13 @@ Context::Context(const Host &host, const Settings &settings, Verbs &verbs, const
 
 Context::~Context() {
   const auto limit = std::chrono::steady_clock::now() + farewell_wait;
-  while (!farewells_.empty() && std::chrono::steady_clock::now() < limit) {
-    poll();
-    std::erase_if(farewells_, [&](const auto &f) { return f->over(now()); });
+  try {
+    while (!farewells_.empty() && std::chrono::steady_clock::now() < limit) {
+      poll();
+      std::erase_if(farewells_, [&](const auto &f) { return f->over(now()); });
+    }
+  } catch (const std::exception &e) { // the peers find out by themselves
+    host().debug(e.what());
   }
   farewells_.clear();
   graves_.clear();

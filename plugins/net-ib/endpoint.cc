@@ -95,6 +95,8 @@ void Endpoint::pump() noexcept {
     publish();
   } catch (const plugin::Error &e) {
     fail(e.code(), e.what());
+  } catch (const std::exception &e) {
+    fail(TUTTI_ERR_INTERNAL, e.what());
   }
 }
 

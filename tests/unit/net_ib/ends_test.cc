@@ -1,5 +1,6 @@
 // How endpoints end: too long messages, destroyed ends, dead peers, links that stay down.
 #include "stream.h"
+#include <cerrno>
 
 using namespace tutti::net_ib;
 using namespace tutti::net_ib::test;
@@ -100,6 +101,17 @@ TEST_CASE("a process that dies at any moment is found, also by an end that only 
     CHECK(s.ending() == TUTTI_ERR_REMOTE);
     CHECK(w.now - since < seconds(5));
   }
+}
+
+TEST_CASE("a context whose completions cannot be polled any more is destroyed all the same") {
+  World w;
+  w.connect();
+  w.tx.reset(); // its farewell is under way
+  Machine &home = w.a->home;
+  home.faults.push_back({"poll_cq", 1, EIO});
+  w.a.reset();
+  CHECK(home.faults.empty());
+  CHECK(w.fabric.queue_pairs(home.devices[0]).empty());
 }
 
 TEST_CASE("a quiet endpoint is destroyed without a word of completions") {
