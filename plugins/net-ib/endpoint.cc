@@ -204,6 +204,7 @@ void Endpoint::too_long(uint64_t number, uint64_t bytes) noexcept {
 
 void Endpoint::fail(tutti_status status, const std::string &why) noexcept {
   if (failed_ != TUTTI_OK) return;
+  done_ = done();
   failed_ = status;
   why_ = why;
   host().set_error(status, why.c_str());

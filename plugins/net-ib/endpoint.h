@@ -126,6 +126,8 @@ private:
   void begin_end(); // the peer has ended
   void look_for_end(Time now);
 
+  // Messages below it have arrived (of a receiver) or are known to have: not those that failure has completed.
+  uint64_t done() const { return !works() ? done_ : receives_data_ ? receives_.done() : sends_.done(); }
   bool busy() const { return sends_.busy() || receives_.busy() || reads_.busy(); }
 
   Context &ctx_;
@@ -135,6 +137,7 @@ private:
   tutti_status failed_ = TUTTI_OK;
   std::string why_;
   uint64_t failed_at_ = 0, failed_bytes_ = 0;
+  uint64_t done_ = 0; // when it failed
   Card mine_{}, peer_{};
   std::unique_ptr<Window> window_;
   std::vector<Path> paths_;

@@ -32,7 +32,7 @@ uint32_t Endpoint::write_state(uint8_t *to, bool closing) {
     at += (shape.queues + 1) * sizeof *qpns;
   }
   head.version = version_;
-  head.done = receives_data_ ? receives_.done() : sends_.done();
+  head.done = done();
   head.credits_seen = receives_data_ ? 0 : sends_.credits_seen();
   head.arrived = receives_data_ ? receives_.write_arrived(at) : 0;
   at += head.arrived * sizeof(uint64_t);
