@@ -1,6 +1,7 @@
 // Connections that are made: of unlike ends, with calls that fail, with devices that have little.
 #include "world.h"
 #include <cerrno>
+#include <cstddef>
 #include <poll.h>
 
 using namespace tutti::net_ib;
@@ -149,6 +150,60 @@ TEST_CASE("what is no address, or the answer to another listener, is refused") {
   w.rx = first->accept(answer);
   CHECK(w.rx);
   CHECK_THROWS_AS(first->accept(answer), Error);
+}
+
+TEST_CASE("an address with numbers that cannot be is refused, whoever made it") {
+  World w;
+  Address addr, answer;
+  const std::unique_ptr<Listener> listener = w.b->ctx->listen(addr);
+  const Card good = addr.get<Card>();
+  REQUIRE(genuine(good));
+  const auto refused = [&](auto &&change) {
+    Card card = good;
+    change(card);
+    seal(card);
+    return !genuine(card);
+  };
+  CHECK(refused([](Card &c) { c.paths = c.active = 1, c.queues = 100; }));
+  CHECK(refused([](Card &c) { c.ports = c.paths = 8, c.queues = 8; }));
+  CHECK(refused([](Card &c) { c.queues = 0; }));
+  CHECK(refused([](Card &c) { c.active = 0; }));
+  CHECK(refused([](Card &c) { c.active = 2; }));
+  CHECK(refused([](Card &c) { c.ports = 9; }));
+  CHECK(refused([](Card &c) { c.path_port[0] = 1; }));
+  CHECK(refused([](Card &c) { c.messages = 0; }));
+  CHECK(refused([](Card &c) { c.messages = max_calls * max_batch + 1; }));
+  CHECK(refused([](Card &c) { c.piece = 100; }));
+  CHECK(refused([](Card &c) { c.port[0].mtu = 6; }));
+}
+
+TEST_CASE("addresses of chance are refused, or connect to nobody without harm") {
+  World w;
+  Address addr, answer;
+  const std::unique_ptr<Listener> listener = w.b->ctx->listen(addr);
+  const auto byte = [&] { return static_cast<uint8_t>(w.fabric.random()); };
+  int taken = 0;
+  for (int i = 0; i < 2000; ++i) {
+    Card card = addr.get<Card>();
+    auto *bytes = reinterpret_cast<uint8_t *>(&card);
+    if (i % 2)
+      for (size_t k = 0; k < sizeof card; ++k) bytes[k] = byte();
+    else
+      for (int k = 0; k < 3; ++k) bytes[w.fabric.below(k ? sizeof card : offsetof(Card, rkey))] = byte();
+    seal(card);
+    if (!genuine(card)) continue;
+    Address odd;
+    odd.set(card);
+    try {
+      std::unique_ptr<Endpoint> ep = w.a->ctx->connect(odd, answer);
+      for (int k = 0; k < 3; ++k) w.turn();
+      CHECK_FALSE(ep->ready());
+    } catch (const Error &) { // a mismatch with this side's ports
+    }
+    ++taken;
+  }
+  CHECK(taken > 100);
+  for (int i = 0; i < 3000; ++i) w.turn(); // until those farewells are over
 }
 
 TEST_CASE("a peer that never accepts is an error after connect_timeout that names both ports") {
