@@ -186,11 +186,12 @@ void Context::look_after(Time now) {
 
 void Context::hear(Hca &hca) {
   DeviceEvents &events = hca.events();
-  if (!events.watched() || events.dead()) events.poll();
+  events.poll();
   for (Rail &r : rails_) {
+    if (r.hca != &hca) continue;
     const PortState &state = events.port(r.port.port);
     const bool was = r.up;
-    if (r.hca != &hca || r.changes == state.changes()) continue;
+    if (r.changes == state.changes()) continue;
     r.changes = state.changes();
     r.up = state.active() && refresh(r);
     if (r.up != was)

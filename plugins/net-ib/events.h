@@ -50,7 +50,7 @@ public:
   bool any_broken() const { return broken_count_.load(std::memory_order_acquire) != 0; }
   std::vector<Broken> take_broken();
 
-  // Reads what has come. Needed where watched() is false; elsewhere it stops the watch on a device that is lost.
+  // Reads what has come where watched() is false; elsewhere it stops the watch on a device that is lost. Cheap.
   void poll();
   bool watched() const { return watch_ != nullptr; }
 

@@ -127,6 +127,19 @@ TEST_CASE("a device that was removed is dead, and is not watched for ever") {
   CHECK(o.core.watched() == 0);
 }
 
+TEST_CASE("a device that was removed is not watched for ever either where that is only logged") {
+  Opened o(TestHost::Options{{"return_async_events", "false"}});
+  o.events->poll();
+  CHECK(o.core.watched() == 1);
+  o.m.breaks(EIO);
+  o.happens(IBV_EVENT_PORT_ERR);
+  CHECK_FALSE(o.events->dead());
+  CHECK(o.logged("removed"));
+  o.events->poll();
+  CHECK(o.core.watched() == 0);
+  o.events->poll(); // there is nothing more to read
+}
+
 TEST_CASE("without the watch service poll() reads the events") {
   Opened o({}, false);
   CHECK_FALSE(o.events->watched());
