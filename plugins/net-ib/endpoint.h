@@ -122,7 +122,7 @@ private:
   uint32_t write_state(uint8_t *to, bool closing);
   void post_state(Path &path, bool closing);
   void read_state(Path &path);
-  void apply_path(Path &path);
+  void apply_path(Path &path, Time now);
   void begin_end(); // the peer has ended
   void look_for_end(Time now);
 

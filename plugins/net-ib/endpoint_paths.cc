@@ -305,7 +305,7 @@ void Endpoint::drive_path(Path &path, Time now) {
   if (path.phase == Phase::wired && path.peer_wired && !path.greeted) greet(path);
   if (path.phase == Phase::wired && path.control->stopped() && path.quiet() && now >= path.again_at && works())
     greet_again(path, now);
-  if (theirs_.head.version) apply_path(path);
+  if (theirs_.head.version) apply_path(path, now);
   if (path.phase == Phase::drained && path.settled && now >= path.again_at && path.rail->up && works() && any_usable())
     make_again(path);
   if (usable(path) && busy() && now >= path.probe_at) probe(path, now);

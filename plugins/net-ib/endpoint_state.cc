@@ -88,7 +88,7 @@ void Endpoint::read_state(Path &path) {
 }
 
 // What the peer says about a path.
-void Endpoint::apply_path(Path &path) {
+void Endpoint::apply_path(Path &path, Time now) {
   const PathState &theirs = theirs_.paths[path.index];
   if (theirs.epoch > path.epoch) { // it has drained this one, knowing that this side has, too
     if (path.phase < Phase::draining) fail_path(path, text(path_text(path), ": the peer has given up this path"));
@@ -98,7 +98,7 @@ void Endpoint::apply_path(Path &path) {
       path.epoch = theirs.epoch;
       path.settled = false;
       changed();
-    } else if (!path.rail->up || !make_again(path)) {
+    } else if (now < path.again_at || !path.rail->up || !make_again(path)) {
       return;
     }
   }
