@@ -66,7 +66,7 @@ Context::~Context() {
     host().debug(e.what());
   }
   farewells_.clear();
-  graves_.clear();
+  empty_graves();
   close(epoll_);
   close(timer_);
 }
@@ -172,7 +172,7 @@ int32_t Context::progress(tutti_net_completion *out, uint32_t cap) {
   poll();
   if (turn_ % look_interval == 0 || std::exchange(look_, false)) look_after(now());
   for (Endpoint *ep : endpoints_) ep->pump();
-  graves_.clear(); // before anybody is told that a buffer is his again
+  empty_graves(); // before anybody is told that a buffer is his again
   int32_t n = 0;
   for (; static_cast<uint32_t>(n) < cap && count_ > 0; ++n, --count_) out[n] = ring_[first_++ & (ring_.size() - 1)];
   return n;

@@ -61,6 +61,7 @@ public:
     qp->disown();
     graves_.push_back(std::move(qp));
   }
+  void empty_graves() { graves_.clear(); } // from outside of completions: nothing of them touches memory any more
   void poll();                       // all completion queues, once
   void look_soon() { look_ = true; } // look_after() in this call of progress(), or in the next
   void add(Endpoint *ep) { endpoints_.push_back(ep); }

@@ -36,6 +36,7 @@ Endpoint::Endpoint(Context &ctx, bool receives)
 
 Endpoint::~Endpoint() {
   ctx_.remove(this);
+  ctx_.empty_graves(); // its own are among them
   for (Path &p : paths_) p.data.clear(); // nothing is written into posted buffers, or read from them, any more
   auto farewell = std::make_unique<Farewell>(*this, ctx_.now() + farewell_limit);
   if (!farewell->over(ctx_.now())) ctx_.add(std::move(farewell));

@@ -132,6 +132,15 @@ TEST_CASE("a process that dies at any moment is found, also by an end that only 
   }
 }
 
+TEST_CASE("an end that has failed leaves no queue pair that could touch its buffers when it is destroyed") {
+  World w;
+  w.connect();
+  for (int i = 0; i < 100; ++i) w.turn();
+  w.rx->fail(TUTTI_ERR_INTERNAL, "the test wants it");
+  w.rx.reset();
+  CHECK(w.fabric.queue_pairs(w.b->device(0)).size() == 1); // that of the farewell
+}
+
 TEST_CASE("a context whose completions cannot be polled any more is destroyed all the same") {
   World w;
   w.connect();
