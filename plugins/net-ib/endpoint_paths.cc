@@ -219,6 +219,9 @@ void Endpoint::not_greeted(Path &path, const std::string &why) {
 }
 
 void Endpoint::greet_again(Path &path, Time now) {
+  bool fresh = true;
+  path.each_queue([&](const QueuePair &qp) { fresh = fresh && qp.fresh(); });
+  if (!fresh) return fail_path(path, std::string(path.why));
   int err = 0;
   path.each_queue([&](QueuePair &qp) { err = err ? err : qp.start_again(); });
   path.greeted = false;

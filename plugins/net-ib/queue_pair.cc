@@ -174,7 +174,9 @@ void QueuePair::completed(const ibv_wc &wc) {
     --stocked_;
     if (!ok) return;
     ++arrivals_;
-    owner_->arrived(*this, Tag::from(ntohl(wc.imm_data)), wc.byte_len);
+    const Tag tag = Tag::from(ntohl(wc.imm_data));
+    if (tag.imm() != Tag::note(Note::hello).imm()) fresh_ = false;
+    owner_->arrived(*this, tag, wc.byte_len);
     if (stopped_ || ++used_up_ < restock) return;
     if (const int err = stock(std::exchange(used_up_, 0))) owner_->refused(*this, err);
     return;
