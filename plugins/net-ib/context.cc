@@ -217,7 +217,12 @@ bool Context::arm() {
 }
 
 void Context::reserve_completions(size_t more) {
-  const size_t want = std::bit_ceil(count_ + ++reserved_ * more + more);
+  reserved_ += more;
+  grow(count_ + reserved_);
+}
+
+void Context::grow(size_t completions) {
+  const size_t want = std::bit_ceil(completions);
   if (want <= ring_.size()) return;
   std::vector<tutti_net_completion> grown(want);
   for (size_t i = 0; i < count_; ++i) grown[i] = ring_[(first_ + i) & (ring_.size() - 1)];
@@ -226,7 +231,7 @@ void Context::reserve_completions(size_t more) {
 }
 
 void Context::complete(uint64_t cookie, uint64_t bytes, tutti_status status) {
-  if (count_ == ring_.size()) reserve_completions(ring_.size()); // nobody collects: rather grow than lose one
+  if (count_ == ring_.size()) grow(2 * count_); // nobody collects: rather grow than lose one
   ring_[(first_ + count_++) & (ring_.size() - 1)] = {cookie, bytes, status, 0};
 }
 

@@ -36,13 +36,14 @@ Endpoint::Endpoint(Context &ctx, bool receives)
 
 Endpoint::~Endpoint() {
   ctx_.remove(this);
-  ctx_.empty_graves(); // its own are among them
+  ctx_.empty_graves();                   // its own are among them
   for (Path &p : paths_) p.data.clear(); // nothing is written into posted buffers, or read from them, any more
   auto farewell = std::make_unique<Farewell>(*this, ctx_.now() + farewell_limit);
   if (!farewell->over(ctx_.now())) ctx_.add(std::move(farewell));
   sends_.finish(TUTTI_ERR_CANCELLED);
   receives_.finish(TUTTI_ERR_CANCELLED);
   reads_.finish(TUTTI_ERR_CANCELLED);
+  ctx_.release_completions(completions_);
 }
 
 bool Endpoint::ready() {

@@ -143,8 +143,9 @@ private:
   std::vector<Path> paths_;
   std::vector<QueuePair *> carriers_; // data queue pairs in use
   uint32_t turn_ = 0;
-  uint64_t version_ = 0; // of the state; each path carries the newest
-  Home credit_home_;     // the path that credits take
+  size_t completions_ = 0; // that the context has room for
+  uint64_t version_ = 0;   // of the state; each path carries the newest
+  Home credit_home_;       // the path that credits take
   PeerState theirs_;
   Time dark_since_{}; // no path has been usable since
   bool dark_ = false;

@@ -90,7 +90,8 @@ void Endpoint::open(const WindowShape &shape) {
   theirs_.paths.resize(shape.paths);
   theirs_.qpns.resize(size_t{shape.paths} * (shape.queues + 1));
   theirs_.arrived.reserve(shape.messages);
-  ctx_.reserve_completions(2 * calls);
+  completions_ = 2 * calls; // messages and reads
+  ctx_.reserve_completions(completions_);
   for (Path &p : paths_) make_queues(p);
   carriers_.reserve(size_t{shape.paths} * shape.queues);
 }
