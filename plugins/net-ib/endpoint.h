@@ -67,8 +67,9 @@ public:
   void too_long(uint64_t number, uint64_t bytes) noexcept; // message `number` has no room in the buffer granted for it
   static constexpr uint32_t control_reserve = 16;          // work requests that credits leave to the rest
   const Card &peer() const { return peer_; }
-  uint32_t piece() const { return std::min(mine_.piece, peer_.piece); }            // largest work request
-  uint32_t share_limit() const { return static_cast<uint32_t>(carriers_.size()); } // queue pairs that carry data now
+  uint32_t piece() const { return std::min(mine_.piece, peer_.piece); }                      // largest work request
+  uint64_t largest() const { return std::min(max_message, uint64_t{max_pieces} * piece()); } // of one message or read
+  uint32_t share_limit() const { return static_cast<uint32_t>(carriers_.size()); }           // queue pairs that carry data now
   // The next queue pair for data that has room for n work requests; null: none.
   QueuePair *next_queue(uint32_t n);
   QueuePair *data_queue(uint32_t turn) const; // by turn, of those that carry data; null: none

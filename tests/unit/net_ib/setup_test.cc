@@ -290,6 +290,28 @@ TEST_CASE("registered memory of the peer is read from either end, within its bou
   }
 }
 
+TEST_CASE("a read of more pieces than a queue pair takes is refused, and one of as many is not") {
+  Options o;
+  o.fabric = [](Fabric &f) {
+    for (Machine &m : f.hosts) m.devices[0].ports[0].largest = 4096;
+  };
+  World w(o);
+  w.connect();
+  constexpr size_t most = size_t{max_pieces} * 4096;
+  std::vector<uint8_t> there = pattern(most + 1, 1), here(most + 1);
+  w.a->buf(there.data(), there.size());
+  tutti::plugin::NetKey key;
+  w.a->mrs.back()->key(key);
+  const tutti_net_buf all = w.b->buf(here.data(), here.size());
+  const auto at = reinterpret_cast<uint64_t>(there.data());
+  REQUIRE(w.rx->get({here.data(), most + 1, all.mr, 0}, at, key, 1) == TUTTI_OK);
+  REQUIRE(w.rx->get({here.data(), most, all.mr, 0}, at, key, 2) == TUTTI_OK);
+  REQUIRE(w.until([&] { return w.b->has(1) && w.b->has(2); }));
+  CHECK(w.b->status(1) == TUTTI_ERR_INVALID);
+  CHECK(w.b->status(2) == TUTTI_OK);
+  CHECK(std::equal(here.begin(), here.begin() + most, there.begin()));
+}
+
 TEST_CASE("one small message is one packet each way, and a megabyte has little beside itself") {
   World w;
   w.connect();
