@@ -255,9 +255,8 @@ void Endpoint::fail_path(Path &path, const std::string &why) noexcept {
   host().debug(why);
   if (credit_home_.at(path)) receives_.revoke();
   changed();
-  ctx_.look_soon();
+  ctx_.look_soon(); // whether another path works is asked there: who posts on this one's queue pairs may go through them now
   choose_queues();
-  if (works() && ready_) check_paths(ctx_.now());
 }
 
 void Endpoint::drained(Path &path) {
