@@ -58,7 +58,7 @@ bool Endpoint::ready() {
     if (up == active || (any_usable() && (up + hopeless == active || now >= begun_ + grace))) {
       ready_ = true;
       pump();
-    } else if (now >= deadline_) {
+    } else if (now - begun_ >= ctx_.settings().connect_timeout) { // which may be longer than the clock goes
       fail(TUTTI_ERR_TIMEOUT, text("no connection in time: ", describe(), first_why()));
     }
   }

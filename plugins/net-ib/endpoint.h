@@ -134,7 +134,7 @@ private:
   Context &ctx_;
   const bool receives_data_;
   bool ready_ = false, connected_ = false; // connected: both cards are known
-  Time begun_{}, deadline_{};              // to be ready
+  Time begun_{};                           // to become ready
   tutti_status failed_ = TUTTI_OK;
   std::string why_;
   uint64_t failed_at_ = 0, failed_bytes_ = 0;

@@ -140,7 +140,6 @@ void Endpoint::accept(const Card &answer) {
 
 void Endpoint::begin() {
   begun_ = ctx_.now();
-  deadline_ = begun_ + ctx_.settings().connect_timeout;
   ctx_.add(this);
   connected_ = true;
   for (Path &p : paths_) wire_first(p, begun_);

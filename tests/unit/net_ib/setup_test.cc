@@ -227,6 +227,14 @@ TEST_CASE("a peer that never accepts is an error after connect_timeout that name
   CHECK(error.find("::ffff:10.1.0.2") != std::string::npos);
 }
 
+TEST_CASE("a connect_timeout as long as can be is no deadline in the past") {
+  Options o;
+  o.settings = [](Settings &s) { s.connect_timeout = s.link_down_timeout = std::chrono::nanoseconds::max(); };
+  World w(o);
+  w.connect();
+  one_message(w);
+}
+
 TEST_CASE("a spare port takes over when no other works, and gives way when one does again") {
   Options o;
   o.spares = 1;
