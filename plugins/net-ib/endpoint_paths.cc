@@ -24,8 +24,8 @@ constexpr auto first_pause = std::chrono::milliseconds(100);
 Ends Endpoint::ends(const Path &path) const {
   const PortCard &peer = peer_.port[peer_.path_port[path.index]];
   const bool known = peer_.ports != 0;
-  if (!known) return {&path.rail->port, "", "", 0};
-  return {&path.rail->port, "", peer.ethernet ? gid_text(peer.gid) : text("LID ", peer.lid),
+  if (!known) return {&path.rail->port, "", 0};
+  return {&path.rail->port, peer.ethernet ? gid_text(peer.gid) : text("LID ", peer.lid),
           mtu_bytes(static_cast<ibv_mtu>(peer.mtu))};
 }
 

@@ -40,7 +40,7 @@ QueuePair::QueuePair(Context &ctx, Rail &rail, QueueOwner &owner, Place place, c
   disown();
   if (qp_) ctx_.verbs().destroy_qp(qp_);
   rail.hca->release(*completions_, entries);
-  if (started) plugin::fail(TUTTI_ERR_SYSTEM, explain_modify_qp(started, IBV_QPS_INIT, {&rail.port, "", ""}));
+  if (started) plugin::fail(TUTTI_ERR_SYSTEM, explain_modify_qp(started, IBV_QPS_INIT, {&rail.port, "", 0}));
   plugin::fail(err == ENOMEM ? TUTTI_ERR_NO_MEMORY : TUTTI_ERR_SYSTEM,
                explain_create_qp(err, rail.port, shape_.sends, shape_.receives, shape_.inline_bytes));
 }
