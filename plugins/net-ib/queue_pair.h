@@ -52,7 +52,6 @@ public:
   Rail &rail() const { return rail_; }
   Place place() const { return place_; }
   uint32_t number() const { return qp_->qp_num; }
-  uint32_t inline_bytes() const { return inline_; }
   void give_to(QueueOwner &owner) { owner_ = &owner; }
   void disown(); // nobody hears of its completions any more
 
