@@ -36,12 +36,14 @@ Endpoint::Endpoint(Context &ctx, bool receives)
 
 Endpoint::~Endpoint() {
   ctx_.remove(this);
+  ctx_.empty_graves();                   // its own are among them
   for (Path &p : paths_) p.data.clear(); // nothing is written into posted buffers, or read from them, any more
   auto farewell = std::make_unique<Farewell>(*this, ctx_.now() + farewell_limit);
   if (!farewell->over(ctx_.now())) ctx_.add(std::move(farewell));
   sends_.finish(TUTTI_ERR_CANCELLED);
   receives_.finish(TUTTI_ERR_CANCELLED);
   reads_.finish(TUTTI_ERR_CANCELLED);
+  ctx_.release_completions(completions_);
 }
 
 bool Endpoint::ready() {
@@ -56,7 +58,7 @@ bool Endpoint::ready() {
     if (up == active || (any_usable() && (up + hopeless == active || now >= begun_ + grace))) {
       ready_ = true;
       pump();
-    } else if (now >= deadline_) {
+    } else if (now - begun_ >= ctx_.settings().connect_timeout) { // which may be longer than the clock goes
       fail(TUTTI_ERR_TIMEOUT, text("no connection in time: ", describe(), first_why()));
     }
   }
@@ -95,6 +97,8 @@ void Endpoint::pump() noexcept {
     publish();
   } catch (const plugin::Error &e) {
     fail(e.code(), e.what());
+  } catch (const std::exception &e) {
+    fail(TUTTI_ERR_INTERNAL, e.what());
   }
 }
 
@@ -202,6 +206,7 @@ void Endpoint::too_long(uint64_t number, uint64_t bytes) noexcept {
 
 void Endpoint::fail(tutti_status status, const std::string &why) noexcept {
   if (failed_ != TUTTI_OK) return;
+  done_ = done();
   failed_ = status;
   why_ = why;
   host().set_error(status, why.c_str());

@@ -40,7 +40,7 @@ QueuePair::QueuePair(Context &ctx, Rail &rail, QueueOwner &owner, Place place, c
   disown();
   if (qp_) ctx_.verbs().destroy_qp(qp_);
   rail.hca->release(*completions_, entries);
-  if (started) plugin::fail(TUTTI_ERR_SYSTEM, explain_modify_qp(started, IBV_QPS_INIT, {&rail.port, "", ""}));
+  if (started) plugin::fail(TUTTI_ERR_SYSTEM, explain_modify_qp(started, IBV_QPS_INIT, {&rail.port, "", 0}));
   plugin::fail(err == ENOMEM ? TUTTI_ERR_NO_MEMORY : TUTTI_ERR_SYSTEM,
                explain_create_qp(err, rail.port, shape_.sends, shape_.receives, shape_.inline_bytes));
 }
@@ -174,7 +174,9 @@ void QueuePair::completed(const ibv_wc &wc) {
     --stocked_;
     if (!ok) return;
     ++arrivals_;
-    owner_->arrived(*this, Tag::from(ntohl(wc.imm_data)), wc.byte_len);
+    const Tag tag = Tag::from(ntohl(wc.imm_data));
+    if (tag.imm() != Tag::note(Note::hello).imm()) fresh_ = false;
+    owner_->arrived(*this, tag, wc.byte_len);
     if (stopped_ || ++used_up_ < restock) return;
     if (const int err = stock(std::exchange(used_up_, 0))) owner_->refused(*this, err);
     return;

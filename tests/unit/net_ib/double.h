@@ -145,7 +145,6 @@ public:
   int poll_cq(ibv_cq *cq, int n, ibv_wc *out) override;
   ibv_qp *create_qp(ibv_pd *pd, ibv_qp_init_attr *init) override;
   int modify_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask) override;
-  int query_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask, ibv_qp_init_attr *init) override;
   int destroy_qp(ibv_qp *qp) override;
   int post_send(ibv_qp *qp, ibv_send_wr *wr, ibv_send_wr **bad) override;
   int post_recv(ibv_qp *qp, ibv_recv_wr *wr, ibv_recv_wr **bad) override;

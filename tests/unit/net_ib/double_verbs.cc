@@ -320,14 +320,6 @@ int DoubleVerbs::modify_qp(ibv_qp *pub, ibv_qp_attr *attr, int mask) {
   return 0;
 }
 
-int DoubleVerbs::query_qp(ibv_qp *pub, ibv_qp_attr *attr, int, ibv_qp_init_attr *init) {
-  const Lock lock(fabric_.mutex);
-  *attr = real(pub).attr;
-  *init = {};
-  init->cap = real(pub).cap;
-  return 0;
-}
-
 int DoubleVerbs::destroy_qp(ibv_qp *pub) {
   const Lock lock(fabric_.mutex);
   DoubleQp &qp = real(pub);

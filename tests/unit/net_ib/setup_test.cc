@@ -1,6 +1,7 @@
 // Connections that are made: of unlike ends, with calls that fail, with devices that have little.
 #include "world.h"
 #include <cerrno>
+#include <cstddef>
 #include <poll.h>
 
 using namespace tutti::net_ib;
@@ -151,6 +152,61 @@ TEST_CASE("what is no address, or the answer to another listener, is refused") {
   CHECK_THROWS_AS(first->accept(answer), Error);
 }
 
+TEST_CASE("an address with numbers that cannot be is refused, whoever made it") {
+  World w;
+  Address addr, answer;
+  const std::unique_ptr<Listener> listener = w.b->ctx->listen(addr);
+  const Card good = addr.get<Card>();
+  REQUIRE(genuine(good));
+  const auto refused = [&](auto &&change) {
+    Card card = good;
+    change(card);
+    seal(card);
+    return !genuine(card);
+  };
+  CHECK(refused([](Card &c) { c.paths = c.active = 1, c.queues = 100; }));
+  CHECK(refused([](Card &c) { c.ports = c.paths = 8, c.queues = 8; }));
+  CHECK(refused([](Card &c) { c.queues = 0; }));
+  CHECK(refused([](Card &c) { c.active = 0; }));
+  CHECK(refused([](Card &c) { c.active = 2; }));
+  CHECK(refused([](Card &c) { c.ports = 9; }));
+  CHECK(refused([](Card &c) { c.path_port[0] = 1; }));
+  CHECK(refused([](Card &c) { c.messages = 0; }));
+  CHECK(refused([](Card &c) { c.messages = max_calls * max_batch + 1; }));
+  CHECK(refused([](Card &c) { c.piece = 100; }));
+  CHECK(refused([](Card &c) { c.port[0].mtu = 6; }));
+}
+
+TEST_CASE("addresses of chance are refused, or connect to nobody without harm") {
+  World w;
+  Address addr, answer;
+  const std::unique_ptr<Listener> listener = w.b->ctx->listen(addr);
+  const auto byte = [&] { return static_cast<uint8_t>(w.fabric.random()); };
+  int taken = 0;
+  for (int i = 0; i < 2000; ++i) {
+    Card card = addr.get<Card>();
+    auto *bytes = reinterpret_cast<uint8_t *>(&card);
+    if (i % 2)
+      for (size_t k = 0; k < sizeof card; ++k) bytes[k] = byte();
+    else
+      for (int k = 0; k < 3; ++k) bytes[w.fabric.below(k ? sizeof card : offsetof(Card, rkey))] = byte();
+    seal(card);
+    if (!genuine(card)) continue;
+    Address odd;
+    odd.set(card);
+    try {
+      std::unique_ptr<Endpoint> ep = w.a->ctx->connect(odd, answer);
+      for (int k = 0; k < 3; ++k) w.turn();
+      const bool ready = ep->ready();
+      CHECK_FALSE(ready);
+    } catch (const Error &) { // ports that do not fit this side's
+    }
+    ++taken;
+  }
+  CHECK(taken > 100);
+  for (int i = 0; i < 3000; ++i) w.turn(); // until those farewells are over
+}
+
 TEST_CASE("a peer that never accepts is an error after connect_timeout that names both ports") {
   World w;
   Address addr, answer;
@@ -170,6 +226,14 @@ TEST_CASE("a peer that never accepts is an error after connect_timeout that name
       40000));
   CHECK(error.find("a0:1") != std::string::npos);
   CHECK(error.find("::ffff:10.1.0.2") != std::string::npos);
+}
+
+TEST_CASE("a connect_timeout as long as can be is no deadline in the past") {
+  Options o;
+  o.settings = [](Settings &s) { s.connect_timeout = s.link_down_timeout = std::chrono::nanoseconds::max(); };
+  World w(o);
+  w.connect();
+  one_message(w);
 }
 
 TEST_CASE("a spare port takes over when no other works, and gives way when one does again") {
@@ -233,6 +297,28 @@ TEST_CASE("registered memory of the peer is read from either end, within its bou
       CHECK(reader.status(5000) == TUTTI_ERR_INVALID);
     }
   }
+}
+
+TEST_CASE("a read of more pieces than a queue pair takes is refused, and one of as many is not") {
+  Options o;
+  o.fabric = [](Fabric &f) {
+    for (Machine &m : f.hosts) m.devices[0].ports[0].largest = 4096;
+  };
+  World w(o);
+  w.connect();
+  constexpr size_t most = size_t{max_pieces} * 4096;
+  std::vector<uint8_t> there = pattern(most + 1, 1), here(most + 1);
+  w.a->buf(there.data(), there.size());
+  tutti::plugin::NetKey key;
+  w.a->mrs.back()->key(key);
+  const tutti_net_buf all = w.b->buf(here.data(), here.size());
+  const auto at = reinterpret_cast<uint64_t>(there.data());
+  REQUIRE(w.rx->get({here.data(), most + 1, all.mr, 0}, at, key, 1) == TUTTI_OK);
+  REQUIRE(w.rx->get({here.data(), most, all.mr, 0}, at, key, 2) == TUTTI_OK);
+  REQUIRE(w.until([&] { return w.b->has(1) && w.b->has(2); }));
+  CHECK(w.b->status(1) == TUTTI_ERR_INVALID);
+  CHECK(w.b->status(2) == TUTTI_OK);
+  CHECK(std::equal(here.begin(), here.begin() + most, there.begin()));
 }
 
 TEST_CASE("one small message is one packet each way, and a megabyte has little beside itself") {
