@@ -1,5 +1,6 @@
 // Paths that fail in the middle of everything, in orders drawn from a seed.
 #include "stream.h"
+#include <cerrno>
 #include <cstdlib>
 
 using namespace tutti::net_ib;
@@ -120,4 +121,20 @@ TEST_CASE("a rail that fails and comes back in any order loses, repeats and misp
   CHECK(story.held > 0);
   CHECK(story.back > 0);
   CHECK(story.late > 0);
+}
+
+TEST_CASE("a path that cannot be made anew is tried again after a pause, also where the peer has made it") {
+  World w(two_rails(4));
+  w.connect();
+  for (int i = 0; i < 300; ++i) w.turn();
+  Machine &home = w.b->home;
+  for (int i = 0; i < 1000; ++i) home.faults.push_back({"create_qp", 1, EPERM});
+  const int before = home.calls["create_qp"];
+  w.fabric.break_qp(w.fabric.queue_pairs(w.a->device(0)).front());
+  for (int i = 0; i < 4000; ++i) w.turn(); // seconds
+  const int tried = home.calls["create_qp"] - before;
+  CHECK(tried >= 1);
+  CHECK(tried <= 2);
+  home.faults.clear();
+  CHECK(w.until([&] { return w.core.log.find("works again") != std::string::npos; }));
 }
