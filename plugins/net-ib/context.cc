@@ -174,7 +174,12 @@ int32_t Context::progress(tutti_net_completion *out, uint32_t cap) {
   for (Endpoint *ep : endpoints_) ep->pump();
   empty_graves(); // before anybody is told that a buffer is his again
   int32_t n = 0;
-  for (; static_cast<uint32_t>(n) < cap && count_ > 0; ++n, --count_) out[n] = ring_[first_++ & (ring_.size() - 1)];
+  for (; static_cast<uint32_t>(n) < cap && count_ > 0; ++n, --count_) {
+    out[n] = ring_[first_++ & (ring_.size() - 1)];
+    // A reason holds for one call, and the endpoint may have failed in an earlier one.
+    if (out[n].status != TUTTI_OK && out[n].status != TUTTI_ERR_CANCELLED && !why_.empty())
+      host().set_error(out[n].status, why_.c_str());
+  }
   return n;
 }
 

@@ -68,6 +68,7 @@ public:
   void remove(Endpoint *ep);
   void add(std::unique_ptr<Farewell> farewell);
   void complete(uint64_t cookie, uint64_t bytes, tutti_status status);
+  void failed(const std::string &why) { why_ = why; } // an endpoint: its calls are yet to be reported
   void reserve_completions(size_t more); // room for an endpoint's, so that complete() does not allocate
   void release_completions(size_t less) { reserved_ -= less; }
 
@@ -88,6 +89,7 @@ private:
   int epoll_ = -1, timer_ = -1;
   uint32_t turn_ = 0;
   bool look_ = false;
+  std::string why_; // of the endpoint that failed last
   struct Slot {
     QueuePair *qp = nullptr;
     uint32_t generation = 0;

@@ -120,9 +120,15 @@ QueuePair *Endpoint::data_queue(uint32_t turn) const {
   return carriers_.empty() ? nullptr : carriers_[turn % carriers_.size()];
 }
 
-QueuePair *Endpoint::next_queue(uint32_t n) {
-  for (size_t i = 0; i < carriers_.size(); ++i)
-    if (QueuePair *qp = data_queue(turn_++); qp->room() >= n) return qp;
+uint32_t Endpoint::lightest() const {
+  const auto less = [](const QueuePair *a, const QueuePair *b) { return a->carried() < b->carried(); };
+  return static_cast<uint32_t>(std::min_element(carriers_.begin(), carriers_.end(), less) - carriers_.begin());
+}
+
+QueuePair *Endpoint::next_queue(uint32_t n) const {
+  const uint32_t first = lightest();
+  for (uint32_t i = 0; i < share_limit(); ++i)
+    if (QueuePair *qp = data_queue(first + i); qp->room() >= n) return qp;
   return nullptr;
 }
 
@@ -210,6 +216,7 @@ void Endpoint::fail(tutti_status status, const std::string &why) noexcept {
   failed_ = status;
   why_ = why;
   host().set_error(status, why.c_str());
+  ctx_.failed(why);
   host().debug(why);
   carriers_.clear();
   for (Path &p : paths_) {

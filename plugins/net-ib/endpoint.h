@@ -71,9 +71,9 @@ public:
   uint64_t largest() const { return std::min(max_message, uint64_t{max_pieces} * piece()); } // of one message or read
   uint32_t share_limit() const { return static_cast<uint32_t>(carriers_.size()); }           // queue pairs that carry data now
   // The next queue pair for data that has room for n work requests; null: none.
-  QueuePair *next_queue(uint32_t n);
+  QueuePair *next_queue(uint32_t n) const;
   QueuePair *data_queue(uint32_t turn) const; // by turn, of those that carry data; null: none
-  uint32_t turn() { return turn_++; }
+  uint32_t lightest() const; // turn of the one that has carried least: long and short messages may alternate
   QueuePair *credit_queue(); // of the path that credits take; null: none now
   uint8_t peer_port(const QueuePair &qp) const { return peer_.path_port[qp.place().path]; }
   Window &window() { return *window_; }
@@ -143,7 +143,6 @@ private:
   std::unique_ptr<Window> window_;
   std::vector<Path> paths_;
   std::vector<QueuePair *> carriers_; // data queue pairs in use
-  uint32_t turn_ = 0;
   size_t completions_ = 0; // that the context has room for
   uint64_t version_ = 0;   // of the state; each path carries the newest
   Home credit_home_;       // the path that credits take

@@ -240,6 +240,7 @@ void Endpoint::choose_queues() {
     for (Path &p : paths_)
       if (p.spare == spare && usable(p))
         for (const auto &qp : p.data) carriers_.push_back(qp.get());
+    for (QueuePair *qp : carriers_) qp->carry_anew();
     if (!carriers_.empty()) return;
   }
 }

@@ -12,6 +12,7 @@ namespace {
 constexpr uint32_t sequence_bits = 24, sequence_mask = (1u << sequence_bits) - 1;
 constexpr uint64_t receive_bit = uint64_t{1} << 63;
 constexpr uint8_t hop_limit = 64;
+constexpr uint64_t request_cost = 64; // bytes of the wire, about, beside the data of a request
 
 } // namespace
 
@@ -144,6 +145,7 @@ int QueuePair::stock(uint32_t n) {
 void QueuePair::add(ibv_send_wr &wr, const void *addr, uint32_t bytes, uint32_t lkey, bool may_inline, const Posted &p) {
   ibv_sge &part = parts_[running_];
   part = {reinterpret_cast<uint64_t>(addr), bytes, lkey};
+  carried_ += bytes + request_cost;
   wr.wr_id = id(false, tail_);
   wr.sg_list = bytes ? &part : nullptr;
   wr.num_sge = bytes ? 1 : 0;

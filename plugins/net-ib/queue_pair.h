@@ -72,6 +72,8 @@ public:
   bool wired() const { return wired_; }
 
   uint32_t room() const { return shape_.sends - (tail_ - head_); }
+  uint64_t carried() const { return carried_; } // bytes since it began to, with something for each request
+  void carry_anew() { carried_ = 0; }
   // The next one of the run; flush() posts it. opcode, addresses and immediate are the caller's.
   void add(ibv_send_wr &wr, const void *addr, uint32_t bytes, uint32_t lkey, bool may_inline, const Posted &p);
   void flush();
@@ -92,6 +94,7 @@ private:
   uint64_t slot_ = nowhere; // of the context's table, with its generation
   uint32_t inline_ = 0, stocked_ = 0, used_up_ = 0, arrivals_ = 0;
   uint32_t head_ = 0, tail_ = 0; // of posted_
+  uint64_t carried_ = 0;
   bool stopped_ = false, broken_ = false, wired_ = false, fresh_ = true;
   std::vector<Posted> posted_; // a ring, size a power of two
   // The run.

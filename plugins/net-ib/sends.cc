@@ -52,8 +52,8 @@ bool Sends::start(uint64_t number) {
   Message &m = queue_[number];
   const Settings &s = ep_.ctx().settings();
   m.split = Split::of(m.bytes, s.split_data ? std::min(ep_.share_limit(), most_) : 1, s.split_min);
-  // Each share has a queue pair of its own, in turn; where one of them has no room all wait, so that none overtakes.
-  const uint32_t n = requests(m), first = ep_.turn();
+  // Each share has a queue pair of its own; where one of them has no room all wait, so that none overtakes.
+  const uint32_t n = requests(m), first = ep_.lightest();
   for (uint32_t i = 0; i < m.split.count; ++i) {
     const QueuePair *qp = ep_.data_queue(first + i);
     if (!qp || qp->room() < n) return false;

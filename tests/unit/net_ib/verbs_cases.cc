@@ -78,7 +78,7 @@ struct End {
     attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
     require(v.modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS) == 0, "to INIT");
   }
-  void wire(const End &peer, uint8_t rnr_retry = 7, uint32_t came = 0) {
+  void wire(const End &peer, uint8_t rnr_retry = 7, uint32_t came = 0, uint8_t timeout = 12) {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_RTR;
     attr.path_mtu = std::min(port.mtu, peer.port.mtu);
@@ -100,7 +100,7 @@ struct End {
     require(err == 0, "to RTR: ", std::strerror(err));
     attr.qp_state = IBV_QPS_RTS;
     attr.sq_psn = psn;
-    attr.timeout = 12;
+    attr.timeout = timeout;
     attr.retry_cnt = 3;
     attr.rnr_retry = rnr_retry;
     err = v.modify_qp(qp, &attr,
@@ -177,10 +177,10 @@ struct End {
 
 struct Wired {
   End a, b;
-  explicit Wired(const VerbsPair &p, uint8_t rnr_retry = 7) : a(p.a_verbs, p.a_device), b(p.b_verbs, p.b_device) {
+  explicit Wired(const VerbsPair &p, uint8_t rnr_retry = 7, uint8_t timeout = 12) : a(p.a_verbs, p.a_device), b(p.b_verbs, p.b_device) {
     b.psn = 0x654320;
-    a.wire(b, rnr_retry);
-    b.wire(a, rnr_retry);
+    a.wire(b, rnr_retry, 0, timeout);
+    b.wire(a, rnr_retry, 0, timeout);
   }
 };
 
@@ -292,7 +292,7 @@ void local_key(const VerbsPair &p) {
 }
 
 void not_ready_waits(const VerbsPair &p) {
-  Wired w(p, 7);
+  Wired w(p, 7, 18); // the answers of a device in software may take longer than 17 ms
   w.a.send(1, {IBV_WR_RDMA_WRITE_WITH_IMM, nullptr, 0, 0, nullptr, 0, 8, IBV_SEND_SIGNALED});
   w.a.nothing();
   w.b.recv(3);
