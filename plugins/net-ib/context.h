@@ -69,7 +69,7 @@ public:
   void add(std::unique_ptr<Farewell> farewell);
   void complete(uint64_t cookie, uint64_t bytes, tutti_status status);
   void failed(const std::string &why) { why_ = why; } // an endpoint: its calls are yet to be reported
-  void reserve_completions(size_t more); // room for an endpoint's, so that complete() does not allocate
+  void reserve_completions(size_t more);              // room for an endpoint's, so that complete() does not allocate
   void release_completions(size_t less) { reserved_ -= less; }
 
 private:

@@ -73,8 +73,8 @@ public:
   // The next queue pair for data that has room for n work requests; null: none.
   QueuePair *next_queue(uint32_t n) const;
   QueuePair *data_queue(uint32_t turn) const; // by turn, of those that carry data; null: none
-  uint32_t lightest() const; // turn of the one that has carried least: long and short messages may alternate
-  QueuePair *credit_queue(); // of the path that credits take; null: none now
+  uint32_t lightest() const;                  // turn of the one that has carried least: long and short messages may alternate
+  QueuePair *credit_queue();                  // of the path that credits take; null: none now
   uint8_t peer_port(const QueuePair &qp) const { return peer_.path_port[qp.place().path]; }
   Window &window() { return *window_; }
   uint64_t peer_window() const { return peer_.window; }
@@ -143,9 +143,9 @@ private:
   std::unique_ptr<Window> window_;
   std::vector<Path> paths_;
   std::vector<QueuePair *> carriers_; // data queue pairs in use
-  size_t completions_ = 0; // that the context has room for
-  uint64_t version_ = 0;   // of the state; each path carries the newest
-  Home credit_home_;       // the path that credits take
+  size_t completions_ = 0;            // that the context has room for
+  uint64_t version_ = 0;              // of the state; each path carries the newest
+  Home credit_home_;                  // the path that credits take
   PeerState theirs_;
   Time dark_since_{}; // no path has been usable since
   bool dark_ = false;

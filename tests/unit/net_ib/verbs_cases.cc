@@ -177,7 +177,8 @@ struct End {
 
 struct Wired {
   End a, b;
-  explicit Wired(const VerbsPair &p, uint8_t rnr_retry = 7, uint8_t timeout = 12) : a(p.a_verbs, p.a_device), b(p.b_verbs, p.b_device) {
+  explicit Wired(const VerbsPair &p, uint8_t rnr_retry = 7, uint8_t timeout = 12)
+      : a(p.a_verbs, p.a_device), b(p.b_verbs, p.b_device) {
     b.psn = 0x654320;
     a.wire(b, rnr_retry, 0, timeout);
     b.wire(a, rnr_retry, 0, timeout);
