@@ -87,7 +87,7 @@ TEST_CASE("memory that nobody told the library of is staged, until it is registe
     CHECK(two.all_reduce("direct", in, out, kCount));
     CHECK(fake_net_inside() > 0);
     const uint64_t held = fake_net_registered();
-    two.world.engine(0).forget(1);
+    CHECK(two.world.engine(0).forget(1).ok());
     CHECK(fake_net_registered() == held - 1);
     fake_net_watch(in0.data(), kCount * sizeof(float));
     CHECK(two.all_reduce("direct", in, out, kCount));
@@ -131,12 +131,72 @@ TEST_CASE("memory is freed by one thread while others run operations on other me
       while (!stop) {
         const Shared mine(1000);
         two.world.engine(0).keep(7, mine.at, 4000);
-        two.world.engine(0).forget(7);
+        (void)two.world.engine(0).forget(7);
       }
     });
     CHECK(two.all_reduce("direct", in, out, kCount, 20));
     stop = true;
     other.join();
+  }
+  CHECK(fake_net_violations() == 0);
+}
+
+namespace {
+
+// A rank's part of an all_gather from and to one piece of memory, straight from and to which its messages go.
+Result<uint64_t> begin_gather(Two &two, int r, float *at) {
+  const auto plan = plan_of("direct", PlanRequest::simple(TUTTI_COLL_ALL_GATHER, r, 2, -1, 1, TUTTI_REQ_MANY_SLICES));
+  Selection sel;
+  sel.proto = simple_proto();
+  sel.slot_bytes = kSlot;
+  sel.depth = 4;
+  TUTTI_ASSIGN(bound, two.world.engine(r).bind(plan, sel, TUTTI_DT_FLOAT32, TUTTI_RED_SUM));
+  return two.world.engine(r).enqueue(bound, args_of(*plan, at, at + kCount, kCount, TUTTI_DT_FLOAT32, 0, two.next[r]++));
+}
+
+} // namespace
+
+TEST_CASE("memory that is freed on a failed communicator is registered no more, and another one registers it anew") {
+  enum class End { stopped, peer_gone, freed_too_early };
+  for (const End end : {End::stopped, End::peer_gone, End::freed_too_early}) {
+    CAPTURE(static_cast<int>(end));
+    Two well;
+    Shared in1(kCount), out0(kCount), out1(kCount), theirs(3 * kCount);
+    auto *mine = static_cast<float *>(*regions::allocate(3 * kCount * sizeof(float)));
+    {
+      Two two;
+      two.world.run([&](int r) {
+        const auto seq = begin_gather(two, r, r ? theirs.at : mine);
+        CHECK((seq.ok() && two.world.engine(r).wait(*seq).ok()));
+      });
+      fake_net_watch(mine, 3 * kCount * sizeof(float));
+      REQUIRE(begin_gather(two, 0, mine).ok()); // of which rank 1 knows nothing: no message leaves
+      for (int i = 0; i < 20'000 && fake_net_inside() < 4; i++) {
+        (void)two.world.engine(0).progress();
+        std::this_thread::yield();
+      }
+      REQUIRE(fake_net_inside() >= 4);
+      if (end == End::stopped) {
+        Error e;
+        e.message = "stopped by the test";
+        two.world.engine(0).fail(e);
+      }
+      if (end == End::peer_gone) two.world.engines[0][1].reset();
+      const auto began = Clock::now();
+      CHECK(regions::release(mine).ok());
+      if (end != End::freed_too_early) CHECK(Clock::now() - began < std::chrono::seconds(4)); // nothing is waited out
+      CHECK(two.world.engine(0).failed());
+      two.world.engines[0][1].reset();
+      CHECK(fake_net_registered() == 0); // the memory's, and all others of rank 0
+      if (end == End::freed_too_early)
+        CHECK(two.world.engine(0).error().error().message.find("freed while the network still uses it") != std::string::npos);
+    }
+    const Shared again(3 * kCount);
+    CHECK(again.at == mine); // or the rest shows little
+    float *in[] = {again.at, in1.at}, *out[] = {out0.at, out1.at};
+    fake_net_watch(again.at, kCount * sizeof(float));
+    CHECK(well.all_reduce("direct", in, out, kCount));
+    CHECK(fake_net_inside() > 0);
   }
   CHECK(fake_net_violations() == 0);
 }
