@@ -55,7 +55,7 @@ public:
     return r.holds(p, bytes) ? transport_->offer_region(r.id) : Status();
   }
   void keep(uint64_t number, const void *p, uint64_t bytes) override { transport_->keep(number, p, bytes); }
-  void forget(uint64_t number) override { transport_->forget(number); }
+  Status forget(uint64_t number) override { return transport_->forget(number); }
   Status error() const override;
   std::string activity() const override;
   Usage usage() const override { return {transport_->budget().used(), transport_->fds()}; }
@@ -131,7 +131,7 @@ private:
   bool dependencies_met(const Queued &op);
   void give_up(const Queued &op, const Engine &before);
 
-  bool alone(const std::function<void()> &run);
+  Transport::Turn alone(const std::function<void()> &run);
 
   // engine.cc: waiting
   void idle(Idle &state);

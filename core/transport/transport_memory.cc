@@ -1,5 +1,4 @@
 // Users' memory, as the transport knows it: regions that peers map, registrations that a network keeps, and their end.
-#include "log/log.h"
 #include "transport/link_message.h"
 #include "transport/net_port.h"
 #include <cerrno>
@@ -8,7 +7,7 @@
 namespace tutti {
 namespace {
 
-constexpr auto kEndTime = std::chrono::seconds(5); // for posts that use memory which ends
+constexpr auto kEndTime = std::chrono::seconds(5); // for posts that use a buffer which is deregistered
 
 } // namespace
 
@@ -58,33 +57,38 @@ void Transport::keep(uint64_t number, const void *at, uint64_t bytes) {
   if (net_ && alone_) (void)alone_([&] { net_->allow(number, at, bytes); });
 }
 
-void Transport::forget(uint64_t number) {
-  end_registrations([&] { return net_->disallow(number); }, "a buffer is deregistered");
+Status Transport::forget(uint64_t number) {
+  return end_registrations([&] { return net_->disallow(number); }, "a buffer is deregistered", Deadline::in(kEndTime));
 }
 
-// Posts that still use the memory end first. None is left where its operations have completed, as the caller promised.
-void Transport::end_registrations(const std::function<bool()> &end, std::string_view what) {
-  if (!net_ || !alone_) return;
-  const Deadline patience = Deadline::in(kEndTime);
-  bool gone = false;
-  while (!gone) {
-    const bool alive = alone_([&] {
+// Posts that still use the memory end first. None is left where its operations have completed, as the caller promised. Where
+// one is all the same, the communicator fails and its endpoints are closed: then nothing reaches the memory, whatever it
+// becomes.
+Status Transport::end_registrations(const std::function<bool()> &end, std::string_view what, const Deadline &patience) {
+  if (!net_ || !alone_) return {};
+  for (bool late = false;;) {
+    bool gone = false;
+    const Turn turn = alone_([&] {
       gone = end();
       if (!gone) (void)net_->progress();
     });
-    if (!alive) return; // and all registrations with the links
-    if (gone) return;
-    if (patience.expired())
-      return log::error(log::Subsys::net,
-                        "{} while the network still uses it, for {} s now: operations on it had not completed", what,
-                        std::chrono::duration_cast<std::chrono::seconds>(kEndTime).count());
-    std::this_thread::yield();
+    if (gone || turn == Turn::ended) return {};
+    if (turn == Turn::ran && !patience.expired()) {
+      std::this_thread::yield();
+      continue;
+    }
+    Error e;
+    e.code = Code::invalid_usage;
+    e.message = fmt::format("{} while the network still uses it: operations on it have not completed", what);
+    if (std::exchange(late, true)) return e;
+    report(e); // now the next turn is the end
   }
 }
 
-void Transport::region_freed(const Region &region) {
+Status Transport::region_freed(const Region &region, const Deadline &patience) {
   const uint64_t id = region.id;
-  end_registrations([&] { return net_->drop(region.at, region.bytes); }, "memory of tuttiMemAlloc is freed");
+  TUTTI_TRY(
+      end_registrations([&] { return net_->drop(region.at, region.bytes); }, "memory of tuttiMemAlloc is freed", patience));
   std::vector<int> peers;
   {
     std::lock_guard lock(mutex_);
@@ -97,6 +101,7 @@ void Transport::region_freed(const Region &region) {
   const LinkMessage m{LinkMessage::region_gone, 0, {}, id};
   for (const int peer : peers)
     (void)bootstrap_.send(peer, kLinkTag, std::as_bytes(std::span(&m, 1))); // who is gone needs no word
+  return {};
 }
 
 } // namespace tutti
