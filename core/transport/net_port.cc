@@ -12,6 +12,7 @@ constexpr uint32_t kBatch = 32; // completions per look
 // A peer that fails says why over the control channel and then closes its links, and one that got a longer message than it
 // waited for asks what was called: the reason should come first.
 constexpr auto kReasonTime = std::chrono::milliseconds(500);
+constexpr auto kCloseTime = std::chrono::seconds(1); // for a device to report what its closed endpoints leave: it is all there
 
 } // namespace
 
@@ -109,7 +110,8 @@ void NetPort::close() {
   }
   tutti_net_completion done[kBatch];
   for (const auto &device : devices_)
-    while (t.progress(device->ctx, done, kBatch) > 0) {
+    for (const Deadline patience = Deadline::in(kCloseTime);
+         t.progress(device->ctx, done, kBatch) > 0 && !patience.expired();) {
     }
   for (const auto &link : links_)
     for (NetStage *stage : {&link->small, &link->large})
