@@ -15,6 +15,18 @@ for proto in "" simple ll ll8 ll128 pull; do
   wait_ranks 200
   record "$name" "nothing" right
 done
+stamp "memory that the network has registered"
+for memory in alloc user; do
+  rank_env=(VM=1)
+  start_ranks "$memory" 2 "$VM_RANK" loop --count 6 --bytes 4194304 --memory "$memory"
+  wait_ranks 100
+  record "$memory" "nothing; memory of tutti$([ "$memory" = alloc ] && echo MemAlloc || echo CommRegister)" right
+  rank_env=(TUTTI_PROTO=pull)
+  start_ranks "pull_$memory" 2 "$VM_RANK" loop --count 6 --bytes 4194304 --memory "$memory"
+  wait_ranks 100
+  record "pull_$memory" "nothing; the same, read by the receiver" right
+  for r in 0 1; do check "rank $r read where the data lay ($memory)" grep -qE "^rank $r: read [0-9]+ bytes" "$VM_OUT/pull_$memory.$r"; done
+done
 stamp "four ranks, two on each device"
 rank_env=(VM=1)
 start_ranks four 4 "$VM_RANK" all --bytes 1048576

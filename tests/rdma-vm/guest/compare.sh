@@ -68,4 +68,5 @@ else
   echo "skipped: Open MPI is not installed" | tee -a "$VM_OUT/wire.txt"
 fi
 cat "$VM_OUT/wire.txt"
+check "at most 1.03 bytes on the wire per byte of the message, each way" awk '/^tutti/ { seen = 1; good = $5 <= 1.03 && $8 <= 1.03 } END { exit !(seen && good) }' "$VM_OUT/wire.txt"
 finish

@@ -145,7 +145,7 @@ wait_ranks() { # seconds
 amid() { # case, operations, bytes, command
   local name=$1 count=$2 bytes=$3
   shift 3
-  start_ranks "$name" 2 "$VM_RANK" loop --count "$count" --bytes "$bytes"
+  start_ranks "$name" 2 "$VM_RANK" loop --count "$count" --bytes "$bytes" --memory "${memory:-plain}"
   if await 300 said "$name" 0 "0: 4 done"; then "$@"; else echo "$name did not get to its fifth operation"; fi
 }
 

@@ -44,18 +44,19 @@ collectives() {
 
 up_again() { local w; for w in "$@"; do link_up "a$w"; done; for w in "$@"; do await 50 active "rxa$w" && await 50 active "rxb$w"; done; }
 
-goes_down() { # wire
+goes_down() { # wire, memory
+  local memory=$2
   two_rails
   amid "down${1:-0}" 40 $size link_down "a$1"
   wait_ranks 120
   record "down${1:-0}" "two rails; wire ${1:-0} down in mid-transfer, stays down" right
   up_again "$1"
 }
-down0() { goes_down ""; }
-down1() { goes_down 1; }
+down0() { goes_down "" plain; }
+down1() { goes_down 1 alloc; }
 
 back() {
-  local s
+  local s memory=user
   blink() { link_down a1; sleep 1; up_again 1; sleep 1; share_before; }
   two_rails
   amid back 60 $size blink
@@ -82,6 +83,7 @@ in_turn() {
 }
 
 silent() {
+  local memory=alloc
   wire=1
   two_rails
   amid silent 40 $size netem loss 100%
