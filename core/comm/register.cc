@@ -21,8 +21,8 @@ Status Communicator::deregister_buffer(const void *handle) {
   if (it == registrations_.end())
     return tutti::fail(Code::invalid_argument, "deregister: {} is no registration of this communicator", handle);
   const uint64_t number = (*it)->number;
+  if (core_ && core_->engine) TUTTI_TRY(core_->engine->forget(number));
   registrations_.erase(it); // mappings stay until the memory is freed
-  if (core_ && core_->engine) core_->engine->forget(number);
   return {};
 }
 

@@ -224,26 +224,26 @@ Status EngineImpl::leave_rest() {
   return {};
 }
 
-bool EngineImpl::alone(const std::function<void()> &run) {
+Transport::Turn EngineImpl::alone(const std::function<void()> &run) {
+  using Turn = Transport::Turn;
   const Deadline patience = Deadline::in(kQuiesceTime);
   alone_wanted_.fetch_add(1, std::memory_order_relaxed);
-  bool ran = false;
-  while (!quiesced_.load(std::memory_order_acquire)) {
-    if (take_over()) {
-      run();
-      disown();
-      ran = true;
-      break;
+  Turn turn = Turn::busy;
+  while (turn == Turn::busy && !failed() && !patience.expired()) {
+    if (!take_over()) {
+      ::sched_yield();
+      continue;
     }
-    if (patience.expired()) {
-      log::warn(log::Subsys::coll, "a thread still runs {} after {} s", activity(),
-                std::chrono::duration_cast<std::chrono::seconds>(kQuiesceTime).count());
-      break;
-    }
-    ::sched_yield();
+    run();
+    disown();
+    turn = Turn::ran;
   }
   alone_wanted_.fetch_sub(1, std::memory_order_relaxed);
-  return ran;
+  if (turn == Turn::ran) return turn;
+  if (failed()) return quiesce() ? Turn::ended : Turn::busy; // which says why
+  log::warn(log::Subsys::coll, "a thread still runs {} after {} s", activity(),
+            std::chrono::duration_cast<std::chrono::seconds>(kQuiesceTime).count());
+  return turn;
 }
 
 bool EngineImpl::quiesce() {

@@ -131,10 +131,10 @@ public:
   virtual bool quiesce() = 0;
   // Lets peers map the memory of tuttiMemAlloc that holds these bytes; nothing to do for other memory. [any thread]
   virtual Status offer(const void *p, uint64_t bytes) = 0;
-  // What the user registered, under a number of his own, and its end: on return of forget() no network has it registered, and
-  // nothing is posted there. [any thread]
+  // What the user registered, under a number of his own, and its end: when forget() succeeds no network has it registered, and
+  // nothing is posted there. An operation that still uses it is ended for that, with an error. [any thread]
   virtual void keep(uint64_t number, const void *p, uint64_t bytes) = 0;
-  virtual void forget(uint64_t number) = 0;
+  virtual Status forget(uint64_t number) = 0;
   // What this rank does now, for other ranks' diagnoses and `tutti ras`: "all_reduce #12 (...), waits for rank 3 (recv, slice 2
   // of 9)".
   virtual std::string activity() const = 0; // [any thread]

@@ -64,7 +64,7 @@ public:
     return r.holds(p, bytes) ? transport_->offer_region(r.id) : Status();
   }
   void keep(uint64_t number, const void *p, uint64_t bytes) override { transport_->keep(number, p, bytes); }
-  void forget(uint64_t number) override { transport_->forget(number); }
+  Status forget(uint64_t number) override { return transport_->forget(number); }
   Status error() const override;
   std::string activity() const override;
   Usage usage() const override { return {transport_->budget().used(), transport_->fds()}; }
@@ -155,7 +155,7 @@ private:
   void tell(int to, Diagnosis type, uint64_t number, const std::string &text);
   void count_halted(int from, uint64_t number);
 
-  bool alone(const std::function<void()> &run);
+  Transport::Turn alone(const std::function<void()> &run);
 
   // engine.cc: waiting
   void idle(Idle &state);

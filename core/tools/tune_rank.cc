@@ -234,20 +234,20 @@ void Rank::revisit(size_t point, size_t left) {
     for (size_t i : heat.race.ranking()) again.push_back({heat.ways[i], heat.race.seconds(i) * 1e6});
     const Way before = p.ranking.front().way;
     settle(p, again, args_.within / 100);
-    if (progress_ && !(p.ranking.front().way == before)) show_point(job, p);
+    if (progress_ && !(p.ranking.front().way == before)) show_point(job, p, true);
   }
   doubts_ += doubtful_;
   write_known();
 }
 
-void Rank::show_point(const Job &job, const Point &p) {
+void Rank::show_point(const Job &job, const Point &p, bool again) {
   if (!p.ranking.empty()) {
     const TimedWay &best = p.ranking[0];
     const std::string next = p.ranking.size() < 2 ? ""
                                                   : fmt::format("; next {} {:+.0f} %", way_name(p.ranking[1].way),
                                                                 (p.ranking[1].us / best.us - 1) * 100);
-    progress_->line(fmt::format("{:<22} {:>10.2f} us  {}{}{}", label(job), best.us, way_text(best.way), next,
-                                doubtful_ ? "; in doubt" : ""));
+    progress_->line(fmt::format("{:<22} {:>10.2f} us  {}{}{}{}", label(job), best.us, way_text(best.way), next,
+                                again ? "; after the second visit" : "", doubtful_ ? "; in doubt" : ""));
   } else {
     progress_->line(fmt::format("{:<22} no way could be measured", label(job)));
   }

@@ -58,7 +58,7 @@ private:
                                 std::vector<int> *times);
   std::vector<double> check_all(Trial &trial, MeasuredComms &comms, const std::vector<Way> &ways);
   void add_point(const Job &job, const Heat &first, const Heat &second, const Heat &third);
-  void show_point(const Job &job, const Point &p);
+  void show_point(const Job &job, const Point &p, bool again = false);
   void revisit(size_t point, size_t left);
   void write_known() const;
   void add_judged(const Job &job, const Heat &last, const Way &table, const Way &model);

@@ -252,14 +252,14 @@ int NetPort::came(NetLink &link, const NetCall &c) {
   return 0;
 }
 
-// Nothing more will come. The reason is the first one.
+// Nothing more will come, which at a peer's ordinary end is no fault. The reason is the first one.
 void NetPort::end(NetLink &link, tutti_status status) {
   if (link.ended || broken_) return;
-  link.ended = error_of(*link.device, link.ring->peer, status, fmt::format("receiving from rank {}", link.ring->peer));
+  link.ended = error_of(link.ring->peer, status, fmt::format("receiving from rank {}", link.ring->peer));
   link.ended_status = status;
 }
 void NetPort::tell_end(NetLink &link) {
-  if (link.ended) raise(*link.ended, link.ended_status);
+  if (link.ended) raise(*link.device, *link.ended, link.ended_status);
 }
 
 int NetPort::receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home, const uint8_t **payload, uint32_t *got) {
@@ -274,12 +274,14 @@ int NetPort::receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home,
   const bool two = bytes > kStagedBytes && front.kind != NetCall::Kind::pair;
   if (two && !lends(link) && link.posted - link.taken < 2 && !post_payload(link, bytes, home)) return 0;
   if (!came(link, front)) return 0;
+  *got = 0;
+  if (front.status == TUTTI_ERR_TRUNCATED || front.bytes < sizeof(NetHeader)) return -1; // no header to look at
   const NetHeader header = header_in(front);
   *got = signature_in(header.word, ring.seq + 1);
-  const bool cut = front.status == TUTTI_ERR_TRUNCATED;
-  const bool mine = header.word == slot_word(ring.seq + 1, signature) && (header.bytes & ~kLent) == bytes;
-  if (cut || front.bytes < sizeof header || !mine) return -1;
-  if (is_lent(header)) return fetch(link, bytes, home, payload);
+  const bool lent = lends(link) && is_lent(header);
+  const bool mine = header.word == slot_word(ring.seq + 1, signature) && (lent ? header.bytes & ~kLent : header.bytes) == bytes;
+  if (!mine || (lent && front.bytes != sizeof header + sizeof(NetDescriptor))) return -1;
+  if (lent) return fetch(link, bytes, home, payload);
   *payload = front.payload;
   if (!two) return front.bytes == sizeof header + bytes ? 1 : -1;
   if (link.posted - link.taken < 2) return 0; // the device took no more: again after progress
@@ -316,6 +318,8 @@ void NetPort::expect(Ring &ring, uint64_t bytes, void *home) {
 bool NetPort::arrived(const Ring &ring) const {
   NetLink &link = *ring.net;
   if (link.posted == link.taken || !link.call(link.taken).complete) return false;
+  const tutti_status status = link.call(link.taken).status;
+  if (status < 0) return status == TUTTI_ERR_TRUNCATED;
   return calls_of(link.call(link.taken)) == 1 || (link.posted - link.taken > 1 && link.call(link.taken + 1).complete);
 }
 

@@ -9,8 +9,10 @@ namespace tutti {
 namespace {
 
 constexpr uint32_t kBatch = 32; // completions per look
-// A peer that fails says why over the control channel and then closes its links: the reason should come first.
+// A peer that fails says why over the control channel and then closes its links, and one that got a longer message than it
+// waited for asks what was called: the reason should come first.
 constexpr auto kReasonTime = std::chrono::milliseconds(500);
+constexpr auto kCloseTime = std::chrono::seconds(1); // for a device to report what its closed endpoints leave: it is all there
 
 } // namespace
 
@@ -108,7 +110,8 @@ void NetPort::close() {
   }
   tutti_net_completion done[kBatch];
   for (const auto &device : devices_)
-    while (t.progress(device->ctx, done, kBatch) > 0) {
+    for (const Deadline patience = Deadline::in(kCloseTime);
+         t.progress(device->ctx, done, kBatch) > 0 && !patience.expired();) {
     }
   for (const auto &link : links_)
     for (NetStage *stage : {&link->small, &link->large})
@@ -122,27 +125,35 @@ void NetPort::close() {
   open_ = 0;
 }
 
-Error NetPort::error_of(const NetDevice &device, int peer, tutti_status status, std::string_view doing) const {
+Error NetPort::error_of(int peer, tutti_status status, std::string_view doing) const {
   const Status s = plugin_error(*net_.plugin, status, doing);
   Error e = s.ok() ? Error{} : s.error();
   e.peer = peer;
   e.endpoint = describe(peer);
   if (status == TUTTI_ERR_REMOTE) e.code = Code::remote;
-  if (const std::string risen = risen_counters(device.at_start, read_counters(net_.plugin, device.number)); !risen.empty())
-    e.hint +=
-        fmt::format("{}since this communicator began {} has counted {}", e.hint.empty() ? "" : "; ", device.info.name, risen);
   return e;
 }
 
-void NetPort::raise(Error error, tutti_status status) {
+std::string NetPort::risen(const NetDevice &device) const {
+  const auto turn = plugin_setup(net_.plugin);
+  tutti_net_dev now{}; // devices may have come and gone, with what their numbers mean
+  now.struct_size = sizeof now;
+  if (net_.table->device_info(state(), device.number, &now) < 0 || std::strcmp(now.name, device.info.name) != 0) return {};
+  return risen_counters(device.at_start, read_counters(net_.plugin, device.number));
+}
+
+void NetPort::raise(const NetDevice &device, Error error, tutti_status status) {
   if (std::exchange(broken_, true)) return;
-  if (status != TUTTI_ERR_REMOTE) return transport_.report(error);
+  if (const std::string counted = risen(device); !counted.empty())
+    error.hint += fmt::format("{}since this communicator began {} has counted {}", error.hint.empty() ? "" : "; ",
+                              device.info.name, counted);
+  if (status != TUTTI_ERR_REMOTE && status != TUTTI_ERR_TRUNCATED) return transport_.report(error);
   late_ = std::move(error);
   late_until_ = Clock::now() + kReasonTime;
 }
 
 void NetPort::fault(const NetDevice &device, int peer, tutti_status status, std::string_view doing) {
-  if (!broken_) raise(error_of(device, peer, status, doing), status);
+  if (!broken_) raise(device, error_of(peer, status, doing), status);
 }
 
 Status NetPort::prepare(RingCold &ring) {

@@ -73,8 +73,9 @@ private:
   bool open_connection(NetLink &link);
   bool became_ready(NetLink &link);
   void complete(const tutti_net_completion &done);
-  Error error_of(const NetDevice &device, int peer, tutti_status status, std::string_view doing) const;
-  void raise(Error error, tutti_status status);
+  Error error_of(int peer, tutti_status status, std::string_view doing) const;
+  void raise(const NetDevice &device, Error error, tutti_status status);
+  std::string risen(const NetDevice &device) const; // of its counters; may take 100 ms
 
   // net_data.cc
   std::unique_ptr<MrCache> make_cache(const NetDevice &device);
@@ -113,7 +114,7 @@ private:
   UniqueFd events_;                                  // of several devices: ready when one of theirs is
   uint64_t sends_pending_ = 0, lent_ = 0, owed_ = 0; // owed: links whose peer has still to be told what was read
   bool broken_ = false;
-  std::optional<Error> late_; // a link that the peer closed, reported at late_until_ unless the peer said why before
+  std::optional<Error> late_; // of a link that the peer ended, reported at late_until_ unless the peer said why before
   Clock::time_point late_until_{};
   std::atomic<uint64_t> open_{0};
   std::vector<std::unique_ptr<NetLink>> links_;

@@ -77,7 +77,8 @@ bool NetPort::hear(NetLink &acks) {
       lender.device->cache->give_back(lender.loans.front().entry);
     ring_advance(acks.ring->ring, 0, 0);
   }
-  while (!acks.ended && acks.posted - acks.taken < acks.calls.size() && post_single(acks, acks.small, false)) {
+  const bool must = !lender.loans.empty(); // else nothing comes, so nothing need be said when there is no memory for it
+  while (!acks.ended && acks.posted - acks.taken < acks.calls.size() && post_single(acks, acks.small, must)) {
   }
   return moved;
 }

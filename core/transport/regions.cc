@@ -4,6 +4,7 @@
 #include "plan/chunks.h"
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
 #include <fcntl.h>
 #include <linux/memfd.h>
 #include <optional>
@@ -16,7 +17,8 @@ namespace tutti {
 namespace {
 
 constexpr uint64_t kHugePage = 2 << 20;
-constexpr uint64_t kWorthHuge = 2 * kHugePage; // below, a huge page would mostly be left over
+constexpr uint64_t kWorthHuge = 2 * kHugePage;     // below, a huge page would mostly be left over
+constexpr auto kEndTime = std::chrono::seconds(5); // for posts that use memory which is freed
 
 struct Entry {
   uint64_t id, bytes, mapped;
@@ -26,8 +28,10 @@ struct All {
   std::mutex mutex;                   // guards the two below
   std::map<uintptr_t, Entry> entries; // by address
   uint64_t next = 1;
-  std::mutex listening; // guards listeners, which belong to the process `pid`: a forked child tells its parent's peers nothing
-  std::vector<regions::Listener *> listeners;
+  std::mutex
+      listening; // guards those below, which belong to the process `pid`: a forked child tells its parent's peers nothing
+  std::vector<regions::Listener *> listeners, called; // called: once by each thread that is there
+  std::condition_variable returned;
   pid_t pid = 0;
   All() { hold_over_fork(mutex); }
 };
@@ -48,6 +52,28 @@ Result<Entry> shared_memory(uint64_t mapped, void **at) {
   *at = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (*at == MAP_FAILED) return fail_errno(errno, "mmap");
   return Entry{0, 0, mapped, std::move(fd)};
+}
+
+// Each listener once. None of them is waited for with the mutex held: others come and go meanwhile.
+Status tell_freed(All &a, const Region &region) {
+  const Deadline patience = Deadline::in(kEndTime);
+  std::vector<regions::Listener *> told;
+  std::unique_lock lock(a.listening);
+  if (a.pid != ::getpid()) return {};
+  Status first;
+  for (;;) {
+    const auto it = std::find_if(a.listeners.begin(), a.listeners.end(),
+                                 [&](regions::Listener *l) { return std::find(told.begin(), told.end(), l) == told.end(); });
+    if (it == a.listeners.end()) return first;
+    regions::Listener *l = told.emplace_back(*it);
+    a.called.push_back(l);
+    lock.unlock();
+    Status s = l->region_freed(region, patience);
+    lock.lock();
+    a.called.erase(std::find(a.called.begin(), a.called.end(), l));
+    a.returned.notify_all();
+    if (first.ok()) first = std::move(s);
+  }
 }
 
 // What regions of the process hold: the one before the address that follows.
@@ -95,10 +121,10 @@ Status release(void *at) {
     entry = std::move(it->second);
     a.entries.erase(it);
   }
-  {
-    std::lock_guard lock(a.listening);
-    for (Listener *l : a.listeners)
-      if (entry->fd && a.pid == ::getpid()) l->region_freed({entry->id, static_cast<uint8_t *>(at), entry->mapped});
+  if (Status s = entry->fd ? tell_freed(a, {entry->id, static_cast<uint8_t *>(at), entry->mapped}) : Status(); !s.ok()) {
+    std::lock_guard lock(a.mutex);
+    a.entries.emplace(reinterpret_cast<uintptr_t>(at), std::move(*entry));
+    return s;
   }
   if (::munmap(at, entry->mapped) != 0) return fail_errno(errno, "mem free: munmap");
   return {};
@@ -133,15 +159,20 @@ bool alive(uint64_t id) {
 void listen(Listener *listener) {
   All &a = all();
   std::lock_guard lock(a.listening);
-  if (a.pid != ::getpid()) a.listeners.clear();
+  if (a.pid != ::getpid()) {
+    a.listeners.clear();
+    a.called.clear();
+  }
   a.pid = ::getpid();
   a.listeners.push_back(listener);
 }
 
 void leave(Listener *listener) {
   All &a = all();
-  std::lock_guard lock(a.listening);
+  std::unique_lock lock(a.listening);
   std::erase(a.listeners, listener);
+  a.returned.wait(
+      lock, [&] { return a.pid != ::getpid() || std::find(a.called.begin(), a.called.end(), listener) == a.called.end(); });
 }
 
 } // namespace regions

@@ -3,6 +3,7 @@
 #pragma once
 #include "base/fd.h"
 #include "base/status.h"
+#include "base/time.h"
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -25,12 +26,15 @@ namespace regions {
 class Listener {
 public:
   virtual ~Listener() = default;
-  virtual void region_freed(const Region &region) = 0; // from the thread that frees it, while it still is mapped
+  // From the thread that frees it, while it still is mapped. An error: a device may still use it, so it has to stay. `patience`
+  // is that of all listeners together.
+  virtual Status region_freed(const Region &region, const Deadline &patience) = 0;
 };
 
 // Zeroed and page-aligned. Without a descriptor to be had it is private to the process, which is said once. [any thread]
 Result<void *> allocate(uint64_t bytes);
-Status release(void *at);            // invalid_argument: not from allocate()
+// invalid_argument: not from allocate(). Other errors: it stays as it was, and may be freed again later.
+Status release(void *at);
 Region find(const void *p);          // the one that p lies in; id 0 = none
 Result<UniqueFd> share(uint64_t id); // a descriptor of its memory; ENOENT when it is gone
 bool alive(uint64_t id);

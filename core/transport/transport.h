@@ -61,8 +61,10 @@ inline bool word_arrived(const Ring &ring) {
 class Transport : private regions::Listener {
 public:
   using OnError = std::function<void(const Error &)>; // [any thread]
-  // Runs it while nobody else moves the links, as their owner; false: the links have ended. [any thread but the owner]
-  using Alone = std::function<bool(const std::function<void()> &)>;
+  enum class Turn { ran, ended, busy };
+  // Runs it while nobody else moves the links, as their owner. ended: the links have ended, and all registrations with them;
+  // those of an operation that has failed are ended for that. busy: neither could be had in time. [any thread but the owner]
+  using Alone = std::function<Turn(const std::function<void()> &)>;
   static Result<std::unique_ptr<Transport>> create(Bootstrap &bootstrap, std::shared_ptr<const Config> config,
                                                    Iface<tutti_net_v1> net, OnError on_error);
   ~Transport() override;
@@ -91,9 +93,9 @@ public:
   PeerRegions &peer_regions() { return peer_regions_; }
   void ask_region(int peer, uint64_t id);
   // What the user says will be used again, by a number of his own: nets that need registrations may keep one of it, until
-  // forget(), on whose return none is left. [any thread]
+  // forget(), which returns an error when one may be left. [any thread]
   void keep(uint64_t number, const void *at, uint64_t bytes);
-  void forget(uint64_t number);
+  Status forget(uint64_t number);
   Status offer_region(uint64_t id); // to all processes that share memory with this one, before they ask
 
   // The ring of (peer, conn, direction, geometry), made if need be. To several readers: peer is this rank. Protocols share
@@ -143,9 +145,9 @@ private:
   Result<std::unique_ptr<RingCold>> make_ring(int peer, uint16_t conn, bool sending, const Geometry &geometry);
   Status make_memory(RingCold &ring);
   Status give_region(int peer, uint64_t id);
-  void end_registrations(const std::function<bool()> &end, std::string_view what);
+  Status end_registrations(const std::function<bool()> &end, std::string_view what, const Deadline &patience);
   std::vector<RingCold *> lending() const; // connected, so their memory stays
-  void region_freed(const Region &region) override;
+  Status region_freed(const Region &region, const Deadline &patience) override;
   void on_message(Message message);
   void on_answer(int from, uint16_t conn, const Geometry &geometry, std::span<const std::byte> answer);
   void send_net(uint32_t type, const RingCold &ring, std::span<const std::byte> data);

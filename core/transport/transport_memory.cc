@@ -1,5 +1,4 @@
 // Users' memory, as the transport knows it: regions that peers map, registrations that a network keeps, and their end.
-#include "log/log.h"
 #include "transport/collnet_port.h"
 #include "transport/link_message.h"
 #include "transport/net_port.h"
@@ -9,7 +8,7 @@
 namespace tutti {
 namespace {
 
-constexpr auto kEndTime = std::chrono::seconds(5); // for posts that use memory which ends
+constexpr auto kEndTime = std::chrono::seconds(5); // for posts that use a buffer which is deregistered
 
 } // namespace
 
@@ -63,45 +62,49 @@ void Transport::keep(uint64_t number, const void *at, uint64_t bytes) {
   });
 }
 
-void Transport::forget(uint64_t number) {
-  end_registrations(
+Status Transport::forget(uint64_t number) {
+  return end_registrations(
       [&] {
         const bool net = !net_ || net_->disallow(number);
         return (!collnet_ || collnet_->disallow(number)) && net;
       },
-      "a buffer is deregistered");
+      "a buffer is deregistered", Deadline::in(kEndTime));
 }
 
-// Posts that still use the memory end first. None is left where its operations have completed, as the caller promised.
-void Transport::end_registrations(const std::function<bool()> &end, std::string_view what) {
-  if ((!net_ && !collnet_) || !alone_) return;
-  const Deadline patience = Deadline::in(kEndTime);
-  bool gone = false;
-  while (!gone) {
-    const bool alive = alone_([&] {
+// Posts that still use the memory end first. None is left where its operations have completed, as the caller promised. Where
+// one is all the same, the communicator fails and its endpoints are closed: then nothing reaches the memory, whatever it
+// becomes.
+Status Transport::end_registrations(const std::function<bool()> &end, std::string_view what, const Deadline &patience) {
+  if ((!net_ && !collnet_) || !alone_) return {};
+  for (bool late = false;;) {
+    bool gone = false;
+    const Turn turn = alone_([&] {
       gone = end();
       if (gone) return;
       if (net_) (void)net_->progress();
       if (collnet_) (void)collnet_->progress();
     });
-    if (!alive) return; // and all registrations with the links
-    if (gone) return;
-    if (patience.expired())
-      return log::error(log::Subsys::net,
-                        "{} while the network still uses it, for {} s now: operations on it had not completed", what,
-                        std::chrono::duration_cast<std::chrono::seconds>(kEndTime).count());
-    std::this_thread::yield();
+    if (gone || turn == Turn::ended) return {};
+    if (turn == Turn::ran && !patience.expired()) {
+      std::this_thread::yield();
+      continue;
+    }
+    Error e;
+    e.code = Code::invalid_usage;
+    e.message = fmt::format("{} while the network still uses it: operations on it have not completed", what);
+    if (std::exchange(late, true)) return e;
+    report(e); // now the next turn is the end
   }
 }
 
-void Transport::region_freed(const Region &region) {
+Status Transport::region_freed(const Region &region, const Deadline &patience) {
   const uint64_t id = region.id;
-  end_registrations(
+  TUTTI_TRY(end_registrations(
       [&] {
         const bool net = !net_ || net_->drop(region.at, region.bytes);
         return (!collnet_ || collnet_->drop(region.at, region.bytes)) && net;
       },
-      "memory of tuttiMemAlloc is freed");
+      "memory of tuttiMemAlloc is freed", patience));
   std::vector<int> peers;
   {
     std::lock_guard lock(mutex_);
@@ -114,6 +117,7 @@ void Transport::region_freed(const Region &region) {
   const LinkMessage m{LinkMessage::region_gone, 0, {}, id};
   for (const int peer : peers)
     (void)bootstrap_.send(peer, kLinkTag, std::as_bytes(std::span(&m, 1))); // who is gone needs no word
+  return {};
 }
 
 } // namespace tutti

@@ -76,12 +76,12 @@ void Side::poll(uint32_t cap) {
 
 tutti_net_buf Side::buf(void *addr, uint64_t bytes) {
   tutti_net_buf b{addr, bytes, nullptr, 0};
-  if (!(flags_ & TUTTI_NET_NEEDS_MR)) return b;
+  if (!(flags_ & TUTTI_NET_NEEDS_MR) || bytes == 0) return b; // what is empty needs none
   tutti_region region{};
   region.struct_size = sizeof(region);
   region.kind = TUTTI_MEM_HOST;
   region.addr = addr;
-  region.bytes = std::max<uint64_t>(bytes, 1);
+  region.bytes = bytes;
   region.device = region.dmabuf_fd = -1;
   check(plugin_, net_.mr_register(ctx_, &region, &b.mr), "mr_register");
   mrs_.push_back(b.mr);

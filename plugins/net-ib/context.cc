@@ -57,12 +57,16 @@ Context::Context(const Host &host, const Settings &settings, Verbs &verbs, const
 
 Context::~Context() {
   const auto limit = std::chrono::steady_clock::now() + farewell_wait;
-  while (!farewells_.empty() && std::chrono::steady_clock::now() < limit) {
-    poll();
-    std::erase_if(farewells_, [&](const auto &f) { return f->over(now()); });
+  try {
+    while (!farewells_.empty() && std::chrono::steady_clock::now() < limit) {
+      poll();
+      std::erase_if(farewells_, [&](const auto &f) { return f->over(now()); });
+    }
+  } catch (const std::exception &e) { // the peers find out by themselves
+    host().debug(e.what());
   }
   farewells_.clear();
-  graves_.clear();
+  empty_graves();
   close(epoll_);
   close(timer_);
 }
@@ -168,9 +172,14 @@ int32_t Context::progress(tutti_net_completion *out, uint32_t cap) {
   poll();
   if (turn_ % look_interval == 0 || std::exchange(look_, false)) look_after(now());
   for (Endpoint *ep : endpoints_) ep->pump();
-  graves_.clear(); // before anybody is told that a buffer is his again
+  empty_graves(); // before anybody is told that a buffer is his again
   int32_t n = 0;
-  for (; static_cast<uint32_t>(n) < cap && count_ > 0; ++n, --count_) out[n] = ring_[first_++ & (ring_.size() - 1)];
+  for (; static_cast<uint32_t>(n) < cap && count_ > 0; ++n, --count_) {
+    out[n] = ring_[first_++ & (ring_.size() - 1)];
+    // A reason holds for one call, and the endpoint may have failed in an earlier one.
+    if (out[n].status != TUTTI_OK && out[n].status != TUTTI_ERR_CANCELLED && !why_.empty())
+      host().set_error(out[n].status, why_.c_str());
+  }
   return n;
 }
 
@@ -182,11 +191,12 @@ void Context::look_after(Time now) {
 
 void Context::hear(Hca &hca) {
   DeviceEvents &events = hca.events();
-  if (!events.watched() || events.dead()) events.poll();
+  events.poll();
   for (Rail &r : rails_) {
+    if (r.hca != &hca) continue;
     const PortState &state = events.port(r.port.port);
     const bool was = r.up;
-    if (r.hca != &hca || r.changes == state.changes()) continue;
+    if (r.changes == state.changes()) continue;
     r.changes = state.changes();
     r.up = state.active() && refresh(r);
     if (r.up != was)
@@ -212,7 +222,12 @@ bool Context::arm() {
 }
 
 void Context::reserve_completions(size_t more) {
-  const size_t want = std::bit_ceil(count_ + ++reserved_ * more + more);
+  reserved_ += more;
+  grow(count_ + reserved_);
+}
+
+void Context::grow(size_t completions) {
+  const size_t want = std::bit_ceil(completions);
   if (want <= ring_.size()) return;
   std::vector<tutti_net_completion> grown(want);
   for (size_t i = 0; i < count_; ++i) grown[i] = ring_[(first_ + i) & (ring_.size() - 1)];
@@ -221,7 +236,7 @@ void Context::reserve_completions(size_t more) {
 }
 
 void Context::complete(uint64_t cookie, uint64_t bytes, tutti_status status) {
-  if (count_ == ring_.size()) reserve_completions(ring_.size()); // nobody collects: rather grow than lose one
+  if (count_ == ring_.size()) grow(2 * count_); // nobody collects: rather grow than lose one
   ring_[(first_ + count_++) & (ring_.size() - 1)] = {cookie, bytes, status, 0};
 }
 

@@ -55,16 +55,22 @@ public:
   std::vector<std::unique_ptr<Hca>> &hcas() { return hcas_; }
   bool refresh(Rail &rail); // its GID, LID and MTU may have changed; false: it cannot be used now
 
-  uint64_t enter(QueuePair *qp); // whose completions carry the slot that this gives
-  void leave(uint64_t slot);     // what still comes for it is dropped
-  void bury(std::unique_ptr<QueuePair> qp) { graves_.push_back(std::move(qp)); } // from inside of its own completions
-  void poll();                                                                   // all completion queues, once
-  void look_soon() { look_ = true; } // look_after() in this call of progress(), or in the next
+  uint64_t enter(QueuePair *qp);             // whose completions carry the slot that this gives
+  void leave(uint64_t slot);                 // what still comes for it is dropped
+  void bury(std::unique_ptr<QueuePair> qp) { // from inside of its own completions
+    qp->disown();
+    graves_.push_back(std::move(qp));
+  }
+  void empty_graves() { graves_.clear(); } // from outside of completions: nothing of them touches memory any more
+  void poll();                             // all completion queues, once
+  void look_soon() { look_ = true; }       // look_after() in this call of progress(), or in the next
   void add(Endpoint *ep) { endpoints_.push_back(ep); }
   void remove(Endpoint *ep);
   void add(std::unique_ptr<Farewell> farewell);
   void complete(uint64_t cookie, uint64_t bytes, tutti_status status);
-  void reserve_completions(size_t more); // room for an endpoint's, so that complete() never allocates
+  void failed(const std::string &why) { why_ = why; } // an endpoint: its calls are yet to be reported
+  void reserve_completions(size_t more);              // room for an endpoint's, so that complete() does not allocate
+  void release_completions(size_t less) { reserved_ -= less; }
 
 private:
   void open_port(const Port &port);
@@ -72,6 +78,7 @@ private:
   void hear(Hca &hca);       // its asynchronous events
   void watch(int fd);
   bool poll(Hca &hca);
+  void grow(size_t completions);
 
   Settings settings_;
   Verbs &verbs_;
@@ -82,6 +89,7 @@ private:
   int epoll_ = -1, timer_ = -1;
   uint32_t turn_ = 0;
   bool look_ = false;
+  std::string why_; // of the endpoint that failed last
   struct Slot {
     QueuePair *qp = nullptr;
     uint32_t generation = 0;
@@ -91,8 +99,8 @@ private:
   std::vector<std::unique_ptr<QueuePair>> graves_;
   std::vector<Endpoint *> endpoints_;
   std::vector<std::unique_ptr<Farewell>> farewells_;
-  std::vector<tutti_net_completion> ring_; // size is a power of two
-  size_t first_ = 0, count_ = 0, reserved_ = 0;
+  std::vector<tutti_net_completion> ring_;      // size is a power of two
+  size_t first_ = 0, count_ = 0, reserved_ = 0; // reserved_: calls that all endpoints may have under way
 };
 
 // What of a device's description depends on the data path: max_message_bytes, max_inflight, max_batch, flags.

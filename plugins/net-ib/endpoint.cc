@@ -36,12 +36,14 @@ Endpoint::Endpoint(Context &ctx, bool receives)
 
 Endpoint::~Endpoint() {
   ctx_.remove(this);
+  ctx_.empty_graves();                   // its own are among them
   for (Path &p : paths_) p.data.clear(); // nothing is written into posted buffers, or read from them, any more
   auto farewell = std::make_unique<Farewell>(*this, ctx_.now() + farewell_limit);
   if (!farewell->over(ctx_.now())) ctx_.add(std::move(farewell));
   sends_.finish(TUTTI_ERR_CANCELLED);
   receives_.finish(TUTTI_ERR_CANCELLED);
   reads_.finish(TUTTI_ERR_CANCELLED);
+  ctx_.release_completions(completions_);
 }
 
 bool Endpoint::ready() {
@@ -56,7 +58,7 @@ bool Endpoint::ready() {
     if (up == active || (any_usable() && (up + hopeless == active || now >= begun_ + grace))) {
       ready_ = true;
       pump();
-    } else if (now >= deadline_) {
+    } else if (now - begun_ >= ctx_.settings().connect_timeout) { // which may be longer than the clock goes
       fail(TUTTI_ERR_TIMEOUT, text("no connection in time: ", describe(), first_why()));
     }
   }
@@ -95,6 +97,8 @@ void Endpoint::pump() noexcept {
     publish();
   } catch (const plugin::Error &e) {
     fail(e.code(), e.what());
+  } catch (const std::exception &e) {
+    fail(TUTTI_ERR_INTERNAL, e.what());
   }
 }
 
@@ -116,9 +120,15 @@ QueuePair *Endpoint::data_queue(uint32_t turn) const {
   return carriers_.empty() ? nullptr : carriers_[turn % carriers_.size()];
 }
 
-QueuePair *Endpoint::next_queue(uint32_t n) {
-  for (size_t i = 0; i < carriers_.size(); ++i)
-    if (QueuePair *qp = data_queue(turn_++); qp->room() >= n) return qp;
+uint32_t Endpoint::lightest() const {
+  const auto less = [](const QueuePair *a, const QueuePair *b) { return a->carried() < b->carried(); };
+  return static_cast<uint32_t>(std::min_element(carriers_.begin(), carriers_.end(), less) - carriers_.begin());
+}
+
+QueuePair *Endpoint::next_queue(uint32_t n) const {
+  const uint32_t first = lightest();
+  for (uint32_t i = 0; i < share_limit(); ++i)
+    if (QueuePair *qp = data_queue(first + i); qp->room() >= n) return qp;
   return nullptr;
 }
 
@@ -202,9 +212,11 @@ void Endpoint::too_long(uint64_t number, uint64_t bytes) noexcept {
 
 void Endpoint::fail(tutti_status status, const std::string &why) noexcept {
   if (failed_ != TUTTI_OK) return;
+  done_ = done();
   failed_ = status;
   why_ = why;
   host().set_error(status, why.c_str());
+  ctx_.failed(why);
   host().debug(why);
   carriers_.clear();
   for (Path &p : paths_) {

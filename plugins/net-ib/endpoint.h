@@ -67,13 +67,14 @@ public:
   void too_long(uint64_t number, uint64_t bytes) noexcept; // message `number` has no room in the buffer granted for it
   static constexpr uint32_t control_reserve = 16;          // work requests that credits leave to the rest
   const Card &peer() const { return peer_; }
-  uint32_t piece() const { return std::min(mine_.piece, peer_.piece); }            // largest work request
-  uint32_t share_limit() const { return static_cast<uint32_t>(carriers_.size()); } // queue pairs that carry data now
+  uint32_t piece() const { return std::min(mine_.piece, peer_.piece); }                      // largest work request
+  uint64_t largest() const { return std::min(max_message, uint64_t{max_pieces} * piece()); } // of one message or read
+  uint32_t share_limit() const { return static_cast<uint32_t>(carriers_.size()); }           // queue pairs that carry data now
   // The next queue pair for data that has room for n work requests; null: none.
-  QueuePair *next_queue(uint32_t n);
+  QueuePair *next_queue(uint32_t n) const;
   QueuePair *data_queue(uint32_t turn) const; // by turn, of those that carry data; null: none
-  uint32_t turn() { return turn_++; }
-  QueuePair *credit_queue(); // of the path that credits take; null: none now
+  uint32_t lightest() const;                  // turn of the one that has carried least: long and short messages may alternate
+  QueuePair *credit_queue();                  // of the path that credits take; null: none now
   uint8_t peer_port(const QueuePair &qp) const { return peer_.path_port[qp.place().path]; }
   Window &window() { return *window_; }
   uint64_t peer_window() const { return peer_.window; }
@@ -122,26 +123,29 @@ private:
   uint32_t write_state(uint8_t *to, bool closing);
   void post_state(Path &path, bool closing);
   void read_state(Path &path);
-  void apply_path(Path &path);
+  void apply_path(Path &path, Time now);
   void begin_end(); // the peer has ended
   void look_for_end(Time now);
 
+  // Messages below it have arrived (of a receiver) or are known to have: not those that failure has completed.
+  uint64_t done() const { return !works() ? done_ : receives_data_ ? receives_.done() : sends_.done(); }
   bool busy() const { return sends_.busy() || receives_.busy() || reads_.busy(); }
 
   Context &ctx_;
   const bool receives_data_;
   bool ready_ = false, connected_ = false; // connected: both cards are known
-  Time begun_{}, deadline_{};              // to be ready
+  Time begun_{};                           // to become ready
   tutti_status failed_ = TUTTI_OK;
   std::string why_;
   uint64_t failed_at_ = 0, failed_bytes_ = 0;
+  uint64_t done_ = 0; // when it failed
   Card mine_{}, peer_{};
   std::unique_ptr<Window> window_;
   std::vector<Path> paths_;
   std::vector<QueuePair *> carriers_; // data queue pairs in use
-  uint32_t turn_ = 0;
-  uint64_t version_ = 0; // of the state; each path carries the newest
-  Home credit_home_;     // the path that credits take
+  size_t completions_ = 0;            // that the context has room for
+  uint64_t version_ = 0;              // of the state; each path carries the newest
+  Home credit_home_;                  // the path that credits take
   PeerState theirs_;
   Time dark_since_{}; // no path has been usable since
   bool dark_ = false;

@@ -24,8 +24,8 @@ constexpr auto first_pause = std::chrono::milliseconds(100);
 Ends Endpoint::ends(const Path &path) const {
   const PortCard &peer = peer_.port[peer_.path_port[path.index]];
   const bool known = peer_.ports != 0;
-  if (!known) return {&path.rail->port, "", "", 0};
-  return {&path.rail->port, "", peer.ethernet ? gid_text(peer.gid) : text("LID ", peer.lid),
+  if (!known) return {&path.rail->port, "", 0};
+  return {&path.rail->port, peer.ethernet ? gid_text(peer.gid) : text("LID ", peer.lid),
           mtu_bytes(static_cast<ibv_mtu>(peer.mtu))};
 }
 
@@ -90,7 +90,8 @@ void Endpoint::open(const WindowShape &shape) {
   theirs_.paths.resize(shape.paths);
   theirs_.qpns.resize(size_t{shape.paths} * (shape.queues + 1));
   theirs_.arrived.reserve(shape.messages);
-  ctx_.reserve_completions(2 * calls);
+  completions_ = 2 * calls; // messages and reads
+  ctx_.reserve_completions(completions_);
   for (Path &p : paths_) make_queues(p);
   carriers_.reserve(size_t{shape.paths} * shape.queues);
 }
@@ -139,7 +140,6 @@ void Endpoint::accept(const Card &answer) {
 
 void Endpoint::begin() {
   begun_ = ctx_.now();
-  deadline_ = begun_ + ctx_.settings().connect_timeout;
   ctx_.add(this);
   connected_ = true;
   for (Path &p : paths_) wire_first(p, begun_);
@@ -219,6 +219,9 @@ void Endpoint::not_greeted(Path &path, const std::string &why) {
 }
 
 void Endpoint::greet_again(Path &path, Time now) {
+  bool fresh = true;
+  path.each_queue([&](const QueuePair &qp) { fresh = fresh && qp.fresh(); });
+  if (!fresh) return fail_path(path, std::string(path.why));
   int err = 0;
   path.each_queue([&](QueuePair &qp) { err = err ? err : qp.start_again(); });
   path.greeted = false;
@@ -237,6 +240,7 @@ void Endpoint::choose_queues() {
     for (Path &p : paths_)
       if (p.spare == spare && usable(p))
         for (const auto &qp : p.data) carriers_.push_back(qp.get());
+    for (QueuePair *qp : carriers_) qp->carry_anew();
     if (!carriers_.empty()) return;
   }
 }
@@ -251,8 +255,8 @@ void Endpoint::fail_path(Path &path, const std::string &why) noexcept {
   host().debug(why);
   if (credit_home_.at(path)) receives_.revoke();
   changed();
+  ctx_.look_soon(); // whether another path works is asked there: who posts on this one's queue pairs may go through them now
   choose_queues();
-  if (works() && ready_) check_paths(ctx_.now());
 }
 
 void Endpoint::drained(Path &path) {
@@ -304,7 +308,7 @@ void Endpoint::drive_path(Path &path, Time now) {
   if (path.phase == Phase::wired && path.peer_wired && !path.greeted) greet(path);
   if (path.phase == Phase::wired && path.control->stopped() && path.quiet() && now >= path.again_at && works())
     greet_again(path, now);
-  if (theirs_.head.version) apply_path(path);
+  if (theirs_.head.version) apply_path(path, now);
   if (path.phase == Phase::drained && path.settled && now >= path.again_at && path.rail->up && works() && any_usable())
     make_again(path);
   if (usable(path) && busy() && now >= path.probe_at) probe(path, now);
@@ -329,7 +333,7 @@ void Endpoint::check_paths(Time now) {
   }
   if (!was) dark_since_ = now;
   const auto alive = [](const Path &p) { return p.phase == Phase::up; };
-  const auto hope = [](const Path &p) { return p.epoch == 0 && p.phase < Phase::draining; };
+  const auto hope = [](const Path &p) { return p.phase == Phase::wired || (p.epoch == 0 && p.phase == Phase::offered); };
   const bool held = std::any_of(paths_.begin(), paths_.end(), alive);
   if (!held && !std::any_of(paths_.begin(), paths_.end(), hope))
     return fail(TUTTI_ERR_REMOTE, text("no path to the peer works any more", first_why()));

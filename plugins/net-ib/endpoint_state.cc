@@ -32,7 +32,7 @@ uint32_t Endpoint::write_state(uint8_t *to, bool closing) {
     at += (shape.queues + 1) * sizeof *qpns;
   }
   head.version = version_;
-  head.done = receives_data_ ? receives_.done() : sends_.done();
+  head.done = done();
   head.credits_seen = receives_data_ ? 0 : sends_.credits_seen();
   head.arrived = receives_data_ ? receives_.write_arrived(at) : 0;
   at += head.arrived * sizeof(uint64_t);
@@ -88,7 +88,7 @@ void Endpoint::read_state(Path &path) {
 }
 
 // What the peer says about a path.
-void Endpoint::apply_path(Path &path) {
+void Endpoint::apply_path(Path &path, Time now) {
   const PathState &theirs = theirs_.paths[path.index];
   if (theirs.epoch > path.epoch) { // it has drained this one, knowing that this side has, too
     if (path.phase < Phase::draining) fail_path(path, text(path_text(path), ": the peer has given up this path"));
@@ -98,7 +98,7 @@ void Endpoint::apply_path(Path &path) {
       path.epoch = theirs.epoch;
       path.settled = false;
       changed();
-    } else if (!path.rail->up || !make_again(path)) {
+    } else if (now < path.again_at || !path.rail->up || !make_again(path)) {
       return;
     }
   }

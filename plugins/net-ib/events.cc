@@ -70,7 +70,7 @@ void DeviceEvents::poll() {
     if (watch_) std::exchange(watch_, nullptr)->remove(host_.c(), context_->async_fd);
     return;
   }
-  read();
+  if (!watch_) read();
 }
 
 void DeviceEvents::read() {

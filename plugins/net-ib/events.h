@@ -13,15 +13,13 @@ namespace tutti::net_ib {
 class PortState {
 public:
   bool active() const { return down_since_.load(std::memory_order_acquire) == 0; }
-  // Steady clock's nanoseconds; 0 while active.
-  int64_t down_since() const { return down_since_.load(std::memory_order_acquire); }
   // Grows when the port goes down or comes back, and with every change of its GIDs, LID and partition keys: what was read of it
   // before may be wrong.
   uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
 
 private:
   friend class DeviceEvents;
-  std::atomic<int64_t> down_since_{0};
+  std::atomic<int64_t> down_since_{0}; // steady clock's nanoseconds; 0 while active
   std::atomic<uint64_t> changes_{0};
 };
 
@@ -50,7 +48,7 @@ public:
   bool any_broken() const { return broken_count_.load(std::memory_order_acquire) != 0; }
   std::vector<Broken> take_broken();
 
-  // Reads what has come. Needed where watched() is false; elsewhere it stops the watch on a device that is lost.
+  // Reads what has come where watched() is false; elsewhere it stops the watch on a device that is lost. Cheap.
   void poll();
   bool watched() const { return watch_ != nullptr; }
 

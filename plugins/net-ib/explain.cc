@@ -147,12 +147,8 @@ std::string modify_hint(int err, ibv_qp_state to, const Ends &ends) {
 
 std::string describe(const Ends &ends) {
   std::string out = ends.own ? text(ends.own->name(), " (", address_of(*ends.own), ")") : "";
-  if (ends.peer.empty() && ends.peer_gid.empty()) return out;
-  out += " -> ";
-  const std::string gid =
-      ends.peer_gid.empty() || ends.peer_gid.rfind("LID", 0) == 0 ? ends.peer_gid : text("GID ", ends.peer_gid);
-  if (ends.peer.empty()) return out + gid;
-  return gid.empty() ? out + ends.peer : text(out, ends.peer, " (", gid, ")");
+  if (ends.peer_gid.empty()) return out;
+  return text(out, " -> ", ends.peer_gid.rfind("LID", 0) == 0 ? "" : "GID ", ends.peer_gid);
 }
 
 std::string explain(const ibv_wc &wc, const char *request, const Ends &ends, const Settings &settings) {

@@ -8,15 +8,14 @@ namespace tutti::net_ib {
 // One end and the other, as far as they are known.
 struct Ends {
   const Port *own = nullptr;
-  std::string peer;      // "rank 3", may be ""
   std::string peer_gid;  // or "LID 7", may be ""
   uint32_t peer_mtu = 0; // bytes, 0 = unknown
 };
 
-// "mlx5_0:1 (GID ::ffff:10.0.0.1) -> rank 3 (GID ::ffff:10.0.0.2)"
+// "mlx5_0:1 (GID ::ffff:10.0.0.1, index 3) -> GID ::ffff:10.0.0.2"
 std::string describe(const Ends &ends);
 
-// A completion that failed. `request`: what was asked for, "RDMA WRITE" (a failed completion does not say).
+// A completion that failed. `request`: what was asked for, "a write" (a failed completion does not say).
 std::string explain(const ibv_wc &wc, const char *request, const Ends &ends, const Settings &settings);
 // What a failed completion is for the core: REMOTE where the peer or the way to it is at fault.
 tutti_status status_of(ibv_wc_status status);

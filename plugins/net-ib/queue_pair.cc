@@ -12,6 +12,7 @@ namespace {
 constexpr uint32_t sequence_bits = 24, sequence_mask = (1u << sequence_bits) - 1;
 constexpr uint64_t receive_bit = uint64_t{1} << 63;
 constexpr uint8_t hop_limit = 64;
+constexpr uint64_t request_cost = 64; // bytes of the wire, about, beside the data of a request
 
 } // namespace
 
@@ -37,15 +38,20 @@ QueuePair::QueuePair(Context &ctx, Rail &rail, QueueOwner &owner, Place place, c
   if (qp_) slot_ = ctx_.enter(this);
   const int started = qp_ ? start_again() : 0;
   if (qp_ && started == 0) return;
-  if (qp_) ctx_.leave(slot_), ctx_.verbs().destroy_qp(qp_);
+  disown();
+  if (qp_) ctx_.verbs().destroy_qp(qp_);
   rail.hca->release(*completions_, entries);
-  if (started) plugin::fail(TUTTI_ERR_SYSTEM, explain_modify_qp(started, IBV_QPS_INIT, {&rail.port, "", ""}));
+  if (started) plugin::fail(TUTTI_ERR_SYSTEM, explain_modify_qp(started, IBV_QPS_INIT, {&rail.port, "", 0}));
   plugin::fail(err == ENOMEM ? TUTTI_ERR_NO_MEMORY : TUTTI_ERR_SYSTEM,
                explain_create_qp(err, rail.port, shape_.sends, shape_.receives, shape_.inline_bytes));
 }
 
+void QueuePair::disown() {
+  if (slot_ != nowhere) ctx_.leave(std::exchange(slot_, nowhere));
+}
+
 QueuePair::~QueuePair() {
-  ctx_.leave(slot_);
+  disown();
   ctx_.verbs().destroy_qp(qp_);
   rail_.hca->release(*completions_, shape_.sends + shape_.receives);
 }
@@ -59,7 +65,7 @@ int QueuePair::start_again() {
   if (stopped_) {
     attr.qp_state = IBV_QPS_RESET;
     if (const int err = ctx_.verbs().modify_qp(qp_, &attr, IBV_QP_STATE)) return err;
-    ctx_.leave(slot_);
+    disown();
     slot_ = ctx_.enter(this);
     stopped_ = broken_ = wired_ = false;
     used_up_ = 0;
@@ -139,6 +145,7 @@ int QueuePair::stock(uint32_t n) {
 void QueuePair::add(ibv_send_wr &wr, const void *addr, uint32_t bytes, uint32_t lkey, bool may_inline, const Posted &p) {
   ibv_sge &part = parts_[running_];
   part = {reinterpret_cast<uint64_t>(addr), bytes, lkey};
+  carried_ += bytes + request_cost;
   wr.wr_id = id(false, tail_);
   wr.sg_list = bytes ? &part : nullptr;
   wr.num_sge = bytes ? 1 : 0;
@@ -169,7 +176,9 @@ void QueuePair::completed(const ibv_wc &wc) {
     --stocked_;
     if (!ok) return;
     ++arrivals_;
-    owner_->arrived(*this, Tag::from(ntohl(wc.imm_data)), wc.byte_len);
+    const Tag tag = Tag::from(ntohl(wc.imm_data));
+    if (tag.imm() != Tag::note(Note::hello).imm()) fresh_ = false;
+    owner_->arrived(*this, tag, wc.byte_len);
     if (stopped_ || ++used_up_ < restock) return;
     if (const int err = stock(std::exchange(used_up_, 0))) owner_->refused(*this, err);
     return;

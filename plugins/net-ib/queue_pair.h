@@ -52,8 +52,8 @@ public:
   Rail &rail() const { return rail_; }
   Place place() const { return place_; }
   uint32_t number() const { return qp_->qp_num; }
-  uint32_t inline_bytes() const { return inline_; }
   void give_to(QueueOwner &owner) { owner_ = &owner; }
+  void disown(); // nobody hears of its completions any more
 
   // Through RTR to RTS. An errno value, and the step that failed.
   struct Peer {
@@ -64,11 +64,16 @@ public:
   int wire(const Peer &peer, ibv_qp_state &step);
   void stop() noexcept; // to ERR: nothing arrives any more, everything posted is flushed
   int start_again();    // stopped and quiet: back to INIT, to be wired with the same numbers
+  // Nothing but a hello has come, so that it is known which packet is next. (What writes without immediate does not show; a
+  // peer that was wrong about the next packet finds its queue pair broken, and gives up the path.)
+  bool fresh() const { return fresh_; }
   bool quiet() const { return head_ == tail_ && stocked_ == 0; }
   bool stopped() const { return stopped_; }
   bool wired() const { return wired_; }
 
   uint32_t room() const { return shape_.sends - (tail_ - head_); }
+  uint64_t carried() const { return carried_; } // bytes since it began to, with something for each request
+  void carry_anew() { carried_ = 0; }
   // The next one of the run; flush() posts it. opcode, addresses and immediate are the caller's.
   void add(ibv_send_wr &wr, const void *addr, uint32_t bytes, uint32_t lkey, bool may_inline, const Posted &p);
   void flush();
@@ -85,10 +90,12 @@ private:
   QueueShape shape_;
   Completions *completions_ = nullptr;
   ibv_qp *qp_ = nullptr;
-  uint64_t slot_ = 0; // of the context's table, with its generation
+  static constexpr uint64_t nowhere = ~uint64_t{0};
+  uint64_t slot_ = nowhere; // of the context's table, with its generation
   uint32_t inline_ = 0, stocked_ = 0, used_up_ = 0, arrivals_ = 0;
   uint32_t head_ = 0, tail_ = 0; // of posted_
-  bool stopped_ = false, broken_ = false, wired_ = false;
+  uint64_t carried_ = 0;
+  bool stopped_ = false, broken_ = false, wired_ = false, fresh_ = true;
   std::vector<Posted> posted_; // a ring, size a power of two
   // The run.
   ibv_send_wr run_[chain];

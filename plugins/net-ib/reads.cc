@@ -18,7 +18,7 @@ tutti_status Reads::post(const tutti_net_buf &to, uint64_t remote, const ReadKey
     plugin::fail(TUTTI_ERR_INVALID, "a read into ", to.bytes, " bytes that are not registered: net-ib needs every buffer so");
   const uint64_t at = remote - key.addr;
   const bool inside = at <= key.bytes && to.bytes <= key.bytes - at && key.ports == ep_.peer().ports;
-  if (!inside || to.bytes == 0 || to.bytes > max_message) {
+  if (!inside || to.bytes == 0 || to.bytes > ep_.largest()) {
     ep_.ctx().complete(cookie, 0, inside && to.bytes == 0 ? TUTTI_OK : TUTTI_ERR_INVALID);
     return TUTTI_OK;
   }

@@ -21,7 +21,7 @@ tutti_status Sends::post(const tutti_net_buf *bufs, uint32_t n, uint64_t cookie)
     const auto *mr = reinterpret_cast<const Mr *>(bufs[i].mr);
     if (bufs[i].bytes && !(mr && mr->holds(bufs[i].addr, bufs[i].bytes)))
       fail(TUTTI_ERR_INVALID, "a send of ", bufs[i].bytes, " bytes that are not registered: net-ib needs every buffer so");
-    if (const uint64_t most = std::min<uint64_t>(max_message, uint64_t{max_pieces} * ep_.piece()); bufs[i].bytes > most)
+    if (const uint64_t most = ep_.largest(); bufs[i].bytes > most)
       fail(TUTTI_ERR_INVALID, "a message of ", bufs[i].bytes, " bytes; both devices take up to ", most);
     Message &m = queue_[queue_.tail + i];
     m = {static_cast<const uint8_t *>(bufs[i].addr), bufs[i].bytes, mr, cookie, {}, 0, i + 1 == n};
@@ -52,8 +52,8 @@ bool Sends::start(uint64_t number) {
   Message &m = queue_[number];
   const Settings &s = ep_.ctx().settings();
   m.split = Split::of(m.bytes, s.split_data ? std::min(ep_.share_limit(), most_) : 1, s.split_min);
-  // Each share has a queue pair of its own, in turn; where one of them has no room all wait, so that none overtakes.
-  const uint32_t n = requests(m), first = ep_.turn();
+  // Each share has a queue pair of its own; where one of them has no room all wait, so that none overtakes.
+  const uint32_t n = requests(m), first = ep_.lightest();
   for (uint32_t i = 0; i < m.split.count; ++i) {
     const QueuePair *qp = ep_.data_queue(first + i);
     if (!qp || qp->room() < n) return false;

@@ -120,9 +120,6 @@ public:
 
   ibv_qp *create_qp(ibv_pd *pd, ibv_qp_init_attr *init) override { return ibv_create_qp(pd, init); }
   int modify_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask) override { return ibv_modify_qp(qp, attr, mask); }
-  int query_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask, ibv_qp_init_attr *init) override {
-    return ibv_query_qp(qp, attr, mask, init);
-  }
   int destroy_qp(ibv_qp *qp) override { return ibv_destroy_qp(qp); }
   int post_send(ibv_qp *qp, ibv_send_wr *wr, ibv_send_wr **bad) override { return ibv_post_send(qp, wr, bad); }
   int post_recv(ibv_qp *qp, ibv_recv_wr *wr, ibv_recv_wr **bad) override { return ibv_post_recv(qp, wr, bad); }

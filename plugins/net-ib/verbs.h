@@ -42,7 +42,6 @@ public:
 
   virtual ibv_qp *create_qp(ibv_pd *pd, ibv_qp_init_attr *init) = 0;
   virtual int modify_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask) = 0;
-  virtual int query_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask, ibv_qp_init_attr *init) = 0;
   virtual int destroy_qp(ibv_qp *qp) = 0;
   virtual int post_send(ibv_qp *qp, ibv_send_wr *wr, ibv_send_wr **bad) = 0;
   virtual int post_recv(ibv_qp *qp, ibv_recv_wr *wr, ibv_recv_wr **bad) = 0;

@@ -49,6 +49,7 @@ bool genuine(const Card &c) {
   if (c.magic != card_magic || c.checksum != card_checksum(c)) return false;
   if (c.ports < 1 || c.ports > max_paths || c.paths < 1 || c.paths > max_paths) return false;
   if (c.active < 1 || c.active > c.paths || c.queues < 1 || c.paths * (c.queues + 1u) > card_qpns) return false;
+  if (c.paths * uint32_t{c.queues} > max_shares) return false; // a message goes over all of them at once
   if (c.messages < 1 || c.messages > max_calls * max_batch || c.piece < 4096) return false;
   for (uint32_t p = 0; p < c.paths; ++p)
     if (c.path_port[p] >= c.ports) return false;

@@ -32,7 +32,7 @@ TEST_CASE("check-plugin names the rule that a bad plugin breaks") {
       {"major", "P-ENTRY-03"},        {"minor", "P-ENTRY-04"},         {"short_desc", "P-ENTRY-05"},
       {"short_table", "P-TABLE-02"},  {"null_function", "P-TABLE-03"}, {"null_open", "P-ENTRY-11"},
       {"no_table", "P-TABLE-01"},     {"name", "P-ENTRY-06"},          {"id_twice", "P-ENTRY-09"},
-      {"id_malformed", "P-ENTRY-09"}, {"old_draft", "P-ENTRY-10"},     {"option_twice", "P-OPT-09"},
+      {"id_malformed", "P-ENTRY-09"}, {"older", "P-ENTRY-04"},         {"option_twice", "P-OPT-09"},
       {"refuse", "P-OPEN-01"},        {"crash", "P-OPEN-02"},          {"hang", "P-OPEN-03"},
       {"leak", "P-ENTRY-02"},         {"foreign", "P-ENTRY-01"},       {"proto_byte", "P-PROTO-02"},
       {"proto_cut", "P-PROTO-02"},    {"proto_store", "P-PROTO-02"},   {"proto_lent", "P-PROTO-02"}};

@@ -199,7 +199,7 @@ TEST_CASE("a plugin that configuration names and that cannot be used is an error
   const std::string by_name = error_of("[plugins]\nnet = [\"bad-major\"]\n", {bad::folder("major")});
   CHECK(has(by_name, "plugins.net"));
   CHECK(has(by_name, "bad-major"));
-  CHECK(has(by_name, "is built for plugin ABI 2.1"));
+  CHECK(has(by_name, "is built for plugin ABI 2.9"));
   const std::string by_path = error_of("[plugins]\nnet = [\"" + bad::file("refuse") + "\"]\n", {});
   CHECK(has(by_path, "the moon is not full"));
   const std::string absent = error_of("[plugins]\nnet = [\"nobody\"]\n", {bad::folder("none")});

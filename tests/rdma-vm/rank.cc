@@ -3,6 +3,7 @@
 #define DOCTEST_CONFIG_IMPLEMENT // tests/support needs it; this program has a main() of its own
 #include "operations.h"
 #include "tools/data.h"
+#include "traffic.h"
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstring>
@@ -19,12 +20,45 @@ struct Options {
   size_t bytes = 1 << 20;
   int count = 20;
   int pause_ms = 0;
+  std::string memory = "plain";
   std::string die; // this rank kills itself then
 };
 
 int64_t ms_since(Clock::time_point start) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count();
 }
+
+// The memory of a loop: a vector's, a vector's that is registered, or that of tuttiMemAlloc.
+class Buffer {
+public:
+  Buffer(tuttiComm_t comm, size_t n, const std::string &kind) : comm_(comm), bytes_(n * sizeof(float)) {
+    if (kind == "alloc") {
+      void *at = nullptr;
+      ok_ = tuttiMemAlloc(&at, bytes_) == tuttiSuccess;
+      data_ = shared_ = static_cast<float *>(at);
+    } else {
+      own_.resize(n);
+      data_ = own_.data();
+      if (kind == "user") ok_ = tuttiCommRegister(comm_, data_, bytes_, &handle_) == tuttiSuccess;
+    }
+  }
+  Buffer(const Buffer &) = delete;
+  Buffer &operator=(const Buffer &) = delete;
+  ~Buffer() {
+    if (handle_) tuttiCommDeregister(comm_, handle_);
+    tuttiMemFree(shared_);
+  }
+  bool ok() const { return ok_; }
+  float *data() { return data_; }
+
+private:
+  tuttiComm_t comm_;
+  size_t bytes_;
+  bool ok_ = true;
+  std::vector<float> own_;
+  float *data_ = nullptr, *shared_ = nullptr;
+  void *handle_ = nullptr;
+};
 
 [[noreturn]] void die() {
   kill(getpid(), SIGKILL);
@@ -67,7 +101,9 @@ public:
   // The same all-reduce again and again, checked each time.
   int loop() {
     const size_t n = options_.bytes / sizeof(float);
-    std::vector<float> in(n), out(n), want(n);
+    Buffer in(r_.comm, n, options_.memory), out(r_.comm, n, options_.memory);
+    std::vector<float> want(n);
+    if (!in.ok() || !out.ok()) return failed("getting memory", tuttiSystemError, Clock::now()), kError;
     tutti::data::input(in.data(), n, tuttiFloat32, tuttiSum, r_.n, r_.rank, kSeed, 0);
     tutti::data::expected(want.data(), n, tuttiFloat32, tuttiSum, r_.n, kSeed, 0);
     int64_t longest = 0;
@@ -85,10 +121,13 @@ public:
         std::printf("rank %d: WRONG DATA in operation %d\n", r_.rank, i + 1);
         return kWrong;
       }
-      longest = std::max(longest, ms_since(start));
-      std::printf("rank %d: %d done\n", r_.rank, i + 1);
+      const int64_t ms = ms_since(start);
+      longest = std::max(longest, ms);
+      std::printf("rank %d: %d done, %lld ms\n", r_.rank, i + 1, static_cast<long long>(ms));
       if (options_.pause_ms) std::this_thread::sleep_for(std::chrono::milliseconds(options_.pause_ms));
     }
+    if (const auto lent = support::sum_of(support::links_of(r_), "recv").lent; lent > 0)
+      std::printf("rank %d: read %lld bytes where they lay\n", r_.rank, static_cast<long long>(lent));
     std::printf("rank %d: %d operations right, the longest %lld ms\n", r_.rank, options_.count,
                 static_cast<long long>(longest));
     return kRight;
@@ -136,12 +175,14 @@ private:
 int main(int argc, char **argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   Options options;
-  int64_t limit = 60;
+  int64_t limit = 1200;
   CLI::App app("one rank of the runs in the guest");
   app.fallthrough(); // options may follow the subcommand
   app.add_option("--bytes", options.bytes, "of the message, or of the largest one");
   app.add_option("--count", options.count, "operations of a loop");
   app.add_option("--pause-ms", options.pause_ms, "between the operations of a loop");
+  app.add_option("--memory", options.memory, "of a loop's operations: plain, alloc (tuttiMemAlloc), user (tuttiCommRegister)")
+      ->check(CLI::IsMember({"plain", "alloc", "user"}));
   app.add_option("--die", options.die, "when this rank kills itself")
       ->check(CLI::IsMember({"bootstrap", "connect", "transfer", "between", "finalize"}));
   app.add_option("--limit", limit, "seconds, then it ends itself");

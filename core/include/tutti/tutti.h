@@ -294,14 +294,16 @@ TUTTI_API tuttiResult_t tuttiWorkDestroy(tuttiWork_t work);
  * shares it with its parent. */
 TUTTI_API tuttiResult_t tuttiMemAlloc(void **ptr, size_t bytes);
 /* After all operations on it have completed or failed, in all communicators. Peers give up their mappings, networks their
- * registrations. NULL is allowed. */
+ * registrations. NULL is allowed. tuttiInvalidUsage: an operation that has not completed still uses it and could not be ended
+ * within seconds; the memory stays, and may be freed again. */
 TUTTI_API tuttiResult_t tuttiMemFree(void *ptr);
 /* Says that buff[0, size) will be used in operations of comm. Memory of tuttiMemAlloc is offered to the ranks of the host,
  * which map it at once rather than at the first operation that reads it. Networks whose devices need registrations register it
  * now, whatever memory it is, and then send from it and receive into it without a copy; where that fails they copy, and warn.
  * Not collective; changes no result. */
 TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void *buff, size_t size, void **handle);
-/* Before the memory is freed; what is left ends with the communicator. On return no network has it registered. */
+/* Before the memory is freed; what is left ends with the communicator. On return no network has it registered,
+ * but for tuttiInvalidUsage, as of tuttiMemFree: the handle stays. */
 TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void *handle);
 
 /* ---- introspection ------------------------------------------------------------------------------------------------ */

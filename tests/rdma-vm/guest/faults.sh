@@ -51,7 +51,7 @@ gid() {
 # Rank 1 kills itself in a phase of its life.
 die_in() { # phase, expected of rank 0
   local name=die_$1
-  rank_env=("${impatient[@]}" TUTTI_INIT_TIMEOUT=8s)
+  rank_env=("${impatient[@]}" TUTTI_INIT_TIMEOUT=$((8 * slowness))s)
   start_ranks "$name" 2 bash -c '[ "$TUTTI_RANK" = 0 ] || die=(--die "$2"); exec "$1" loop "${die[@]}" "${@:3}"' _ "$VM_RANK" "$1" \
     --count 10 --bytes $mib
   wait_ranks 40

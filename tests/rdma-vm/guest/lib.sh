@@ -3,6 +3,8 @@
 set -u
 only=("$@") # the script's arguments: names of cases
 failures=0
+# A guest has booted after 7 s, or as many times later as the machine has other work: so many times longer is everything waited for.
+slowness=$(awk '{ s = int($1 / 7 + 0.5); print(s < 1 ? 1 : (s > 20 ? 20 : s)) }' /proc/uptime)
 VM_PLUGIN=$VM_BUILD/lib/tutti/plugins/libtutti-net-ib.so
 VM_RANK=$VM_BUILD/tests/rdma_rank
 
@@ -69,7 +71,7 @@ active() { grep -q ACTIVE "/sys/class/infiniband/$1/ports/1/state"; }
 
 # Tries a command every 0.1 s, so many times.
 await() { # times, command
-  local i times=$1
+  local i times=$(($1 * slowness))
   shift
   for ((i = 0; i < times; i++)); do
     "$@" && return 0
@@ -115,16 +117,16 @@ start_ranks() { # case, n, program, args
     e=${ends[r % 2]}
     local own="rank_env_$r[@]"
     env TUTTI_RANK=$r TUTTI_NRANKS="$n" TUTTI_LOCAL_RANK=$r TUTTI_LOCAL_SIZE="$n" TUTTI_COMM_ID=127.0.0.1:$job_port TUTTI_SOCKET_IFNAME=lo \
-      TUTTI_SHM_DISABLE=1 TUTTI_INIT_TIMEOUT=30s TUTTI_NET="${net:-ib}" NCCL_IB_HCA="rx$e" "${rank_env[@]}" "${!own:-VM=1}" \
+      TUTTI_SHM_DISABLE=1 TUTTI_INIT_TIMEOUT=$((30 * slowness))s TUTTI_NET="${net:-ib}" NCCL_IB_HCA="rx$e" "${rank_env[@]}" "${!own:-VM=1}" \
       "$@" >"$VM_OUT/$name.$r" 2>&1 &
     rank_pids+=($!)
   done
 }
 
-# Waits for them, at most so many seconds, then ends what is left. Exit statuses in rank_status.
+# Waits for them, at most so many seconds (of a quick machine), then ends what is left. Exit statuses in rank_status.
 declare -a rank_status=()
 wait_ranks() { # seconds
-  local r pid until=$((SECONDS + $1))
+  local r pid until=$((SECONDS + $1 * slowness))
   rank_status=()
   for pid in "${rank_pids[@]}"; do
     while kill -0 "$pid" 2>/dev/null && ((SECONDS < until)); do sleep 0.05; done
@@ -143,7 +145,7 @@ wait_ranks() { # seconds
 amid() { # case, operations, bytes, command
   local name=$1 count=$2 bytes=$3
   shift 3
-  start_ranks "$name" 2 "$VM_RANK" loop --count "$count" --bytes "$bytes" --limit 120
+  start_ranks "$name" 2 "$VM_RANK" loop --count "$count" --bytes "$bytes" --memory "${memory:-plain}"
   if await 300 said "$name" 0 "0: 4 done"; then "$@"; else echo "$name did not get to its fifth operation"; fi
 }
 

@@ -9,7 +9,7 @@ lossy() { # case, what, operations, bytes, netem arguments
   shift 4
   stamp "$what"
   netem "$@"
-  start_ranks "$name" 2 "$VM_RANK" loop --count "$count" --bytes "$bytes" --limit 100
+  start_ranks "$name" 2 "$VM_RANK" loop --count "$count" --bytes "$bytes"
   wait_ranks 110
   no_netem
   record "$name" "$what, both ways" right

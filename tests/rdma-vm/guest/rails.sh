@@ -3,8 +3,14 @@
 make_wires 2
 # The device gives up within a second; with retry count 7 it never does.
 impatient=(NCCL_IB_RETRY_CNT=6 NCCL_IB_TIMEOUT=14)
-both=(NCCL_NET_FORCE_MERGE="rxa,rxa1;rxb,rxb1" "${impatient[@]}")
 size=4194304
+
+# Both wires, merged to one device per rank.
+two_rails() { # settings
+  rank_env=("${impatient[@]}" "$@")
+  rank_env_0=(NCCL_NET_FORCE_MERGE=rxa,rxa1)
+  rank_env_1=(NCCL_NET_FORCE_MERGE=rxb,rxb1)
+}
 
 share_before() { read -r _ wire0 < <(sent a); read -r _ wire1 < <(sent a1); }
 # Percent that wire 1 has carried since, of what rank 0 sent.
@@ -18,7 +24,7 @@ share() {
 fault_free() { # case, what, settings
   local name=$1 what=$2 s
   shift 2
-  rank_env=("${both[@]}" "$@")
+  two_rails "$@"
   share_before
   start_ranks "$name" 2 "$VM_RANK" loop --count 8 --bytes $size
   wait_ranks 60
@@ -30,28 +36,29 @@ split() { fault_free split "nothing; messages are split over two rails"; }
 queues() { fault_free queues "nothing; 4 queue pairs on each of two rails" NCCL_IB_QPS_PER_CONNECTION=4; }
 turns() { fault_free turns "nothing; messages take turns on two rails" NCCL_IB_SPLIT_DATA_ON_QPS=0; }
 collectives() {
-  rank_env=("${both[@]}")
-  start_ranks collectives 2 "$VM_RANK" all --bytes 1048576 --limit 120
+  two_rails
+  start_ranks collectives 2 "$VM_RANK" all --bytes 1048576
   wait_ranks 120
   record collectives "nothing; all collectives over two rails" right
 }
 
 up_again() { local w; for w in "$@"; do link_up "a$w"; done; for w in "$@"; do await 50 active "rxa$w" && await 50 active "rxb$w"; done; }
 
-goes_down() { # wire
-  rank_env=("${both[@]}")
+goes_down() { # wire, memory
+  local memory=$2
+  two_rails
   amid "down${1:-0}" 40 $size link_down "a$1"
   wait_ranks 120
   record "down${1:-0}" "two rails; wire ${1:-0} down in mid-transfer, stays down" right
   up_again "$1"
 }
-down0() { goes_down ""; }
-down1() { goes_down 1; }
+down0() { goes_down "" plain; }
+down1() { goes_down 1 alloc; }
 
 back() {
-  local s
+  local s memory=user
   blink() { link_down a1; sleep 1; up_again 1; sleep 1; share_before; }
-  rank_env=("${both[@]}")
+  two_rails
   amid back 60 $size blink
   wait_ranks 120
   record back "two rails; wire 1 down in mid-transfer, up after 1 s" right
@@ -69,15 +76,16 @@ in_turn() {
       sleep 1
     done
   }
-  rank_env=("${both[@]}")
+  two_rails
   amid in_turn 80 $size blinks
   wait_ranks 120
   record in_turn "two rails; they go down for 0.5 s in turn, twice each" right
 }
 
 silent() {
+  local memory=alloc
   wire=1
-  rank_env=("${both[@]}")
+  two_rails
   amid silent 40 $size netem loss 100%
   wait_ranks 120
   no_netem
@@ -85,9 +93,9 @@ silent() {
 }
 
 both_down() {
-  cut() { link_down a; link_down a1; }
-  rank_env=("${both[@]}" TUTTI_PLUGIN_NET_IB_LINK_DOWN_TIMEOUT=3s)
-  amid both_down 1000 $size cut
+  sever() { link_down a; link_down a1; }
+  two_rails TUTTI_PLUGIN_NET_IB_LINK_DOWN_TIMEOUT=3s
+  amid both_down 1000 $size sever
   wait_ranks 60
   up_again "" 1
   said_all="rx[ab]1?:1"
@@ -105,8 +113,8 @@ spare() {
 lost() {
   local w
   for w in "" 1; do wire=$w netem loss 1%; done
-  rank_env=("${both[@]}" NCCL_IB_RETRY_CNT=7)
-  start_ranks lost 2 "$VM_RANK" loop --count 6 --bytes $size --limit 120
+  two_rails NCCL_IB_RETRY_CNT=7
+  start_ranks lost 2 "$VM_RANK" loop --count 6 --bytes $size
   wait_ranks 120
   for w in "" 1; do wire=$w no_netem; done
   record lost "two rails; 1 % of the packets lost on both" right

@@ -21,7 +21,7 @@ public:
   Kept(const Kept &) = delete;
   Kept &operator=(const Kept &) = delete;
   ~Kept() {
-    if (kept_) engine_.forget(number_);
+    if (kept_) (void)engine_.forget(number_);
   }
 
 private:

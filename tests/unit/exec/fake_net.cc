@@ -23,7 +23,8 @@ using Clock = std::chrono::steady_clock;
 std::atomic<int64_t> latency_ms{0};
 std::atomic<uint64_t> moved{0}, violations{0}, endpoints{0}, registered{0}, inside{0}, waiting{0}, got{0}, together{0};
 std::atomic<const uint8_t *> watched{nullptr};
-std::atomic<uint64_t> watched_bytes{0}, pinnable{~0ull};
+std::atomic<uint64_t> watched_bytes{0}, pinnable{~0ull}, refused{0}, counters_read{0};
+std::atomic<bool> acknowledged{false}, renamed{false}, forge{false};
 
 void violation(const char *what) {
   if (violations++ < 5) std::fprintf(stderr, "fake net: %s\n", what);
@@ -32,6 +33,7 @@ void violation(const char *what) {
 struct Call {
   std::vector<tutti_net_buf> bufs;
   uint64_t cookie;
+  uint64_t last = 0; // of its messages, once they have left
 };
 struct Get {
   tutti_net_buf to;
@@ -43,7 +45,10 @@ struct Get {
 struct Pipe {
   std::mutex mutex;                                        // guards the members below
   bool connected = false, ended = false, finished = false; // ended by the receiver, finished by the sender
+  bool cut = false;                                        // a message was longer than its buffer
+  Clock::time_point known{};                               // to the receiver
   uint64_t credits = 0;                                    // buffers posted and not filled
+  uint64_t left = 0, taken = 0;                            // messages so far
   struct Message {
     std::vector<uint8_t> bytes;
     Clock::time_point due;
@@ -80,6 +85,7 @@ struct tutti_net_ctx {
 namespace {
 
 constexpr uint32_t kInFlight = 8, kBatch = 2;
+constexpr auto kKnownLate = std::chrono::milliseconds(20); // to the receiver, of a message that is cut: after the sender
 
 bool within(const void *p, uint64_t n, const uint8_t *begin, uint64_t bytes) {
   const auto *at = static_cast<const uint8_t *>(p);
@@ -99,7 +105,7 @@ tutti_status post(tutti_net_ep &ep, const tutti_net_buf *bufs, uint32_t n, uint6
   if (n == 0 || n > kBatch) violation("a call of a forbidden number of buffers");
   for (uint32_t i = 0; i < n; i++) check_registered(ep, bufs[i]);
   if (ep.calls.size() == kInFlight) return TUTTI_AGAIN;
-  ep.calls.push_back({{bufs, bufs + n}, cookie});
+  ep.calls.push_back({{bufs, bufs + n}, cookie, 0});
   for (uint32_t i = 0; i < n; i++) inside += within(bufs[i].addr, bufs[i].bytes, watched, watched_bytes);
   if (ep.sending) return TUTTI_OK;
   waiting++;
@@ -118,24 +124,41 @@ bool move_one(tutti_net_ep &ep) {
   tutti_net_completion done{c.cookie, 0, TUTTI_OK, 0};
   if (ep.sending) {
     if (ep.pipe->ended) done.status = TUTTI_ERR_REMOTE;
-    if (!ep.pipe->ended && ep.pipe->credits < c.bufs.size()) return false;
+    if (!ep.pipe->ended && !c.last && ep.pipe->credits < c.bufs.size()) return false;
     for (const tutti_net_buf &b : c.bufs) {
       const auto *at = static_cast<const uint8_t *>(b.addr);
-      if (done.status == TUTTI_OK) {
+      if (done.status == TUTTI_OK && !c.last) {
         ep.pipe->messages.push_back({{at, at + b.bytes}, Clock::now() + std::chrono::milliseconds(latency_ms)});
+        if (b.bytes > 15 && forge.exchange(false)) ep.pipe->messages.back().bytes[15] |= 0x80;
         ep.pipe->credits--;
+        ep.pipe->left++;
       }
       done.bytes += b.bytes;
+    }
+    if (acknowledged && !ep.pipe->ended) {
+      if (!c.last) c.last = ep.pipe->left;
+      if (ep.pipe->taken < c.last && !ep.pipe->cut) return false;
+      if (ep.pipe->cut) done.status = TUTTI_ERR_TRUNCATED;
     }
   } else {
     const bool gone = ep.pipe->finished && ep.pipe->messages.size() < c.bufs.size();
     if (gone) done.status = TUTTI_ERR_REMOTE;
+    if (acknowledged && !ep.pipe->messages.empty() && ep.pipe->messages.front().bytes.size() > c.bufs[0].bytes) {
+      if (!ep.pipe->cut) ep.pipe->known = Clock::now() + kKnownLate;
+      ep.pipe->cut = true;
+      if (ep.pipe->known > Clock::now()) return false;
+      ep.ctx->done.push_back({c.cookie, 0, TUTTI_ERR_TRUNCATED, 0});
+      ep.calls.pop_front();
+      waiting--;
+      return true;
+    }
     if (!gone && (ep.pipe->messages.size() < c.bufs.size() || ep.pipe->messages[c.bufs.size() - 1].due > Clock::now()))
       return false;
     for (const tutti_net_buf &b : c.bufs) {
       if (gone) break;
       const auto m = std::move(ep.pipe->messages.front().bytes);
       ep.pipe->messages.pop_front();
+      ep.pipe->taken++;
       if (m.size() > b.bytes) done.status = TUTTI_ERR_TRUNCATED;
       std::memcpy(b.addr, m.data(), std::min<size_t>(m.size(), b.bytes));
       done.bytes += m.size();
@@ -183,7 +206,7 @@ tutti_status device_count(void *, uint32_t *count) noexcept {
   return TUTTI_OK;
 }
 tutti_status device_info(void *, uint32_t, tutti_net_dev *out) noexcept {
-  std::strcpy(out->name, "fake0");
+  std::strcpy(out->name, renamed ? "fake1" : "fake0");
   out->mem_kinds = TUTTI_MEM_HOST;
   out->max_message_bytes = 1 << 20;
   out->max_inflight = kInFlight;
@@ -263,7 +286,7 @@ void listener_destroy(tutti_net_listener *l) noexcept {
   delete l;
 }
 tutti_status mr_register(tutti_net_ctx *ctx, const tutti_region *r, tutti_net_mr **out) noexcept {
-  if (r->bytes > pinnable) return TUTTI_ERR_NO_MEMORY;
+  if (r->bytes > pinnable || r->bytes == refused) return TUTTI_ERR_NO_MEMORY;
   static std::atomic<uint64_t> next{1};
   registered++;
   ctx->mrs.push_back(*out = new tutti_net_mr{ctx, static_cast<uint8_t *>(r->addr), r->bytes, next++});
@@ -335,6 +358,7 @@ tutti_net_v1 make_table() {
 
 std::atomic<uint64_t> lost{7};
 tutti_status read_counters(void *, uint32_t, tutti_net_counter *out, uint32_t *count) noexcept {
+  counters_read++;
   const tutti_net_counter all[] = {{"moved", nullptr, moved, 0}, {"lost", "somebody pulled the plug", lost, 0}};
   for (uint32_t i = 0; i < 2 && i < *count; i++) out[i] = all[i];
   *count = 2;
@@ -405,6 +429,21 @@ uint64_t fake_net_waiting() {
 }
 void fake_net_pinnable(uint64_t bytes) {
   pinnable = bytes;
+}
+void fake_net_refuse(uint64_t bytes) {
+  refused = bytes;
+}
+void fake_net_acknowledge(bool yes) {
+  acknowledged = yes;
+}
+void fake_net_rename(bool yes) {
+  renamed = yes;
+}
+void fake_net_forge() {
+  forge = true;
+}
+uint64_t fake_net_counters_read() {
+  return counters_read;
 }
 uint64_t fake_net_messages() {
   return moved;

@@ -104,6 +104,40 @@ TEST_CASE("calls that meet in no link are told apart within a second, over memor
   }
 }
 
+TEST_CASE("a message that is too long for what its receiver waits for is an error on both that names both calls") {
+  fake_net_acknowledge(true);
+  Status status[2];
+  {
+    Threads world(2, config_with({{"TUTTI_TIMEOUT", "20s"}}), 1, fake_net(), true);
+    world.run([&](int r) {
+      Call c;
+      c.count = r ? 2048 : 512; // 8 KiB behind a header of its own, and 2 KiB with it
+      status[r] = call(world.engine(r), c, r, 2, 1);
+    });
+  }
+  fake_net_acknowledge(false);
+  for (const Status &s : status) {
+    REQUIRE(!s.ok());
+    CAPTURE(s.error().line());
+    CHECK(s.error().message.find("rank 0 calls all_reduce #1 (512 float sum)") != std::string::npos);
+    CHECK(s.error().message.find("rank 1 calls all_reduce #1 (2048 float sum)") != std::string::npos);
+  }
+  CHECK(fake_net_violations() == 0);
+}
+
+TEST_CASE("a message that says it is lent, on a link that lends nothing, is refused") {
+  Status status[2];
+  {
+    Threads world(2, config_with({{"TUTTI_TIMEOUT", "20s"}}), 1, fake_net(), true);
+    fake_net_forge();
+    world.run([&](int r) { status[r] = call(world.engine(r), Call{}, r, 2, 1); });
+  }
+  REQUIRE((!status[0].ok() || !status[1].ok())); // who got its message whole may be done before it hears
+  for (const Status &s : status)
+    if (!s.ok()) CHECK(s.error().line().find("calls all_reduce #1 (1024 float sum)") != std::string::npos);
+  CHECK(fake_net_violations() == 0);
+}
+
 TEST_CASE("a peer that is ahead on a slow network calls the same") {
   Threads world(2, config_with({{"TUTTI_TIMEOUT", "20s"}}), 1, fake_net(), true);
   fake_net_latency(std::chrono::milliseconds(40));

@@ -87,7 +87,7 @@ TEST_CASE("memory that nobody told the library of is staged, until it is registe
     CHECK(two.all_reduce("direct", in, out, kCount));
     CHECK(fake_net_inside() > 0);
     const uint64_t held = fake_net_registered();
-    two.world.engine(0).forget(1);
+    CHECK(two.world.engine(0).forget(1).ok());
     CHECK(fake_net_registered() == held - 1);
     fake_net_watch(in0.data(), kCount * sizeof(float));
     CHECK(two.all_reduce("direct", in, out, kCount));
@@ -131,12 +131,72 @@ TEST_CASE("memory is freed by one thread while others run operations on other me
       while (!stop) {
         const Shared mine(1000);
         two.world.engine(0).keep(7, mine.at, 4000);
-        two.world.engine(0).forget(7);
+        (void)two.world.engine(0).forget(7);
       }
     });
     CHECK(two.all_reduce("direct", in, out, kCount, 20));
     stop = true;
     other.join();
+  }
+  CHECK(fake_net_violations() == 0);
+}
+
+namespace {
+
+// A rank's part of an all_gather from and to one piece of memory, straight from and to which its messages go.
+Result<uint64_t> begin_gather(Two &two, int r, float *at) {
+  const auto plan = plan_of("direct", PlanRequest::simple(TUTTI_COLL_ALL_GATHER, r, 2, -1, 1, TUTTI_REQ_MANY_SLICES));
+  Selection sel;
+  sel.proto = simple_proto();
+  sel.slot_bytes = kSlot;
+  sel.depth = 4;
+  TUTTI_ASSIGN(bound, two.world.engine(r).bind(plan, sel, TUTTI_DT_FLOAT32, TUTTI_RED_SUM));
+  return two.world.engine(r).enqueue(bound, args_of(*plan, at, at + kCount, kCount, TUTTI_DT_FLOAT32, 0, two.next[r]++));
+}
+
+} // namespace
+
+TEST_CASE("memory that is freed on a failed communicator is registered no more, and another one registers it anew") {
+  enum class End { stopped, peer_gone, freed_too_early };
+  for (const End end : {End::stopped, End::peer_gone, End::freed_too_early}) {
+    CAPTURE(static_cast<int>(end));
+    Two well;
+    Shared in1(kCount), out0(kCount), out1(kCount), theirs(3 * kCount);
+    auto *mine = static_cast<float *>(*regions::allocate(3 * kCount * sizeof(float)));
+    {
+      Two two;
+      two.world.run([&](int r) {
+        const auto seq = begin_gather(two, r, r ? theirs.at : mine);
+        CHECK((seq.ok() && two.world.engine(r).wait(*seq).ok()));
+      });
+      fake_net_watch(mine, 3 * kCount * sizeof(float));
+      REQUIRE(begin_gather(two, 0, mine).ok()); // of which rank 1 knows nothing: no message leaves
+      for (int i = 0; i < 20'000 && fake_net_inside() < 4; i++) {
+        (void)two.world.engine(0).progress();
+        std::this_thread::yield();
+      }
+      REQUIRE(fake_net_inside() >= 4);
+      if (end == End::stopped) {
+        Error e;
+        e.message = "stopped by the test";
+        two.world.engine(0).fail(e);
+      }
+      if (end == End::peer_gone) two.world.engines[0][1].reset();
+      const auto began = Clock::now();
+      CHECK(regions::release(mine).ok());
+      if (end != End::freed_too_early) CHECK(Clock::now() - began < std::chrono::seconds(4)); // nothing is waited out
+      CHECK(two.world.engine(0).failed());
+      two.world.engines[0][1].reset();
+      CHECK(fake_net_registered() == 0); // the memory's, and all others of rank 0
+      if (end == End::freed_too_early)
+        CHECK(two.world.engine(0).error().error().message.find("freed while the network still uses it") != std::string::npos);
+    }
+    const Shared again(3 * kCount);
+    CHECK(again.at == mine); // or the rest shows little
+    float *in[] = {again.at, in1.at}, *out[] = {out0.at, out1.at};
+    fake_net_watch(again.at, kCount * sizeof(float));
+    CHECK(well.all_reduce("direct", in, out, kCount));
+    CHECK(fake_net_inside() > 0);
   }
   CHECK(fake_net_violations() == 0);
 }
@@ -232,12 +292,48 @@ TEST_CASE("a rank that ends in order is no error for a peer that has buffers wai
   CHECK(two.world.engine(0).error().ok());
 }
 
-TEST_CASE("an error of a device names its counters that have risen since, and no others") {
+TEST_CASE("no counters are read, which takes time, for the end of a rank that is needed no more") {
+  Threads world(3, config_with({}), 1, fake_net(), true);
+  std::vector<float> from(100, 3), to(100);
+  uint64_t number = 0;
+  const auto begin = [&](int r) {
+    const auto plan = plan_of("direct", PlanRequest::simple(TUTTI_COLL_REDUCE, r, 3, 0));
+    Selection sel;
+    sel.proto = simple_proto();
+    sel.slot_bytes = kSlot;
+    sel.depth = 4;
+    const auto bound = world.engine(r).bind(plan, sel, TUTTI_DT_FLOAT32, TUTTI_RED_SUM);
+    REQUIRE(bound.ok());
+    const auto seq =
+        world.engine(r).enqueue(*bound, args_of(*plan, from.data(), r ? nullptr : to.data(), 100, TUTTI_DT_FLOAT32, 0, number));
+    REQUIRE(seq.ok());
+    return *seq;
+  };
+  number = 1;
+  world.run([&](int r) { CHECK(world.engine(r).wait(begin(r)).ok()); });
+  number = 2;
+  CHECK(world.engine(1).wait(begin(1)).ok()); // into a buffer that waits
+  world.engines[0][1].reset();
+  const uint64_t read = fake_net_counters_read();
+  const uint64_t seq = begin(0);
+  for (int i = 0; i < 20'000 && fake_net_waiting() > 4; i++) { // until those for more of rank 1 have failed
+    (void)world.engine(0).progress();
+    std::this_thread::yield();
+  }
+  CHECK(fake_net_waiting() == 4);
+  CHECK(world.engine(2).wait(begin(2)).ok());
+  CHECK(world.engine(0).wait(seq).ok());
+  CHECK(fake_net_counters_read() == read);
+  CHECK(std::all_of(to.begin(), to.end(), [](float v) { return v == 9; }));
+}
+
+namespace {
+
+// Of rank 0, whose peer has gone.
+std::string hint_of_error() {
   Two two;
-  std::vector<float> in0(kCount), out0(kCount), in1(kCount);
-  float *in[] = {in0.data(), in1.data()}, *out[] = {out0.data(), out0.data()};
-  std::vector<float> out1(kCount);
-  out[1] = out1.data();
+  std::vector<float> in0(kCount), out0(kCount), in1(kCount), out1(kCount);
+  float *in[] = {in0.data(), in1.data()}, *out[] = {out0.data(), out1.data()};
   CHECK(two.all_reduce("direct", in, out, kCount));
   fake_net_lose(5);
   const auto plan = plan_of("direct", PlanRequest::simple(TUTTI_COLL_ALL_REDUCE, 0, 2, -1, 1, TUTTI_REQ_MANY_SLICES));
@@ -248,9 +344,23 @@ TEST_CASE("an error of a device names its counters that have risen since, and no
   const auto bound = two.world.engine(0).bind(plan, sel, TUTTI_DT_FLOAT32, TUTTI_RED_SUM);
   REQUIRE(bound.ok());
   two.world.engines[0][1].reset(); // its endpoints go
+  fake_net_rename(false);
   const Status s = two.world.engine(0).run(*bound, args_of(*plan, in0.data(), out0.data(), kCount, TUTTI_DT_FLOAT32, 0, 9));
   REQUIRE(!s.ok());
-  CHECK(s.error().hint.find("since this communicator began fake0 has counted lost +5 (somebody pulled the plug)") !=
-        std::string::npos);
-  CHECK(s.error().hint.find("moved") == std::string::npos);
+  return s.error().hint;
+}
+
+} // namespace
+
+TEST_CASE("an error of a device names its counters that have risen since, and no others") {
+  const std::string hint = hint_of_error();
+  CHECK(hint.find("since this communicator began fake0 has counted lost +5 (somebody pulled the plug)") != std::string::npos);
+  CHECK(hint.find("moved") == std::string::npos);
+}
+
+TEST_CASE("counters are not compared with those of another device that has the number by now") {
+  fake_net_rename(true); // until the communicator has been made
+  const std::string hint = hint_of_error();
+  CAPTURE(hint);
+  CHECK(hint.find("has counted") == std::string::npos);
 }

@@ -118,6 +118,32 @@ TEST_CASE("an operation ends only when its peers have read what it lent, and the
   CHECK(fake_net_violations() == 0);
 }
 
+TEST_CASE("who cannot be told that his memory has been read says why, at once") {
+  constexpr uint64_t count = 100'000, acks = 2 * (4096 + 16); // bytes for what two calls receive
+  fake_net_refuse(acks);
+  Status status[2];
+  {
+    Threads world(2, patient(), 1, fake_rma_net(), true);
+    world.run([&](int r) {
+      const auto plan = plan_of("direct", PlanRequest::simple(TUTTI_COLL_BROADCAST, r, 2, 0));
+      Selection sel;
+      sel.proto = pull();
+      sel.slot_bytes = 512 << 10; // of which no more than one is posted ahead
+      sel.depth = 4;
+      const auto bound = world.engine(r).bind(plan, sel, TUTTI_DT_FLOAT32, TUTTI_RED_SUM);
+      auto *at = static_cast<float *>(*regions::allocate(count * sizeof(float)));
+      if (bound.ok()) status[r] = world.engine(r).run(*bound, args_of(*plan, at, at, count, TUTTI_DT_FLOAT32, 0, 1));
+      CHECK(regions::release(at).ok());
+    });
+  }
+  fake_net_refuse(0);
+  REQUIRE(!status[0].ok());
+  INFO(status[0].error().line());
+  CHECK(status[0].error().line().find("registering 8224 bytes") != std::string::npos);
+  CHECK(status[0].code() != Code::timeout);
+  CHECK(fake_net_violations() == 0);
+}
+
 TEST_CASE("who cannot end because a peer does not read names it") {
   Threads world(2, config_with({{"TUTTI_TIMEOUT", "1s"}}), 1, fake_rma_net(), true);
   constexpr uint64_t count = 20'000;

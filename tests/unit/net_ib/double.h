@@ -37,6 +37,7 @@ struct DoubleDevice {
   int max_cqe = 4096, max_qp = 100000, max_inline = 256, reads = 4;
   bool resizes = true;              // ibv_resize_cq works
   bool purges = false;              // completions of a queue pair vanish with it
+  bool flushes_late = true;         // receives that are posted in ERR; else they are never heard of
   bool strict_sends = true;         // a full send queue is ENOMEM
   bool send_fails_when_down = true; // else the sender's device tries on, as it does when the peer's link is down
 };
@@ -144,7 +145,6 @@ public:
   int poll_cq(ibv_cq *cq, int n, ibv_wc *out) override;
   ibv_qp *create_qp(ibv_pd *pd, ibv_qp_init_attr *init) override;
   int modify_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask) override;
-  int query_qp(ibv_qp *qp, ibv_qp_attr *attr, int mask, ibv_qp_init_attr *init) override;
   int destroy_qp(ibv_qp *qp) override;
   int post_send(ibv_qp *qp, ibv_send_wr *wr, ibv_send_wr **bad) override;
   int post_recv(ibv_qp *qp, ibv_recv_wr *wr, ibv_recv_wr **bad) override;

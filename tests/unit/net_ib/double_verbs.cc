@@ -320,14 +320,6 @@ int DoubleVerbs::modify_qp(ibv_qp *pub, ibv_qp_attr *attr, int mask) {
   return 0;
 }
 
-int DoubleVerbs::query_qp(ibv_qp *pub, ibv_qp_attr *attr, int, ibv_qp_init_attr *init) {
-  const Lock lock(fabric_.mutex);
-  *attr = real(pub).attr;
-  *init = {};
-  init->cap = real(pub).cap;
-  return 0;
-}
-
 int DoubleVerbs::destroy_qp(ibv_qp *pub) {
   const Lock lock(fabric_.mutex);
   DoubleQp &qp = real(pub);
@@ -386,7 +378,7 @@ int DoubleVerbs::post_recv(ibv_qp *pub, ibv_recv_wr *wr, ibv_recv_wr **bad) {
       *bad = wr;
       return err;
     }
-    qp.receives.push_back(wr->wr_id);
+    if (qp.attr.qp_state != IBV_QPS_ERR || qp.context->device->flushes_late) qp.receives.push_back(wr->wr_id);
   }
   return 0;
 }

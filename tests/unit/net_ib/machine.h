@@ -69,7 +69,6 @@ public:
   int poll_cq(ibv_cq *, int, ibv_wc *) override { return -1; }
   ibv_qp *create_qp(ibv_pd *, ibv_qp_init_attr *) override { return nullptr; }
   int modify_qp(ibv_qp *, ibv_qp_attr *, int) override { return ENOSYS; }
-  int query_qp(ibv_qp *, ibv_qp_attr *, int, ibv_qp_init_attr *) override { return ENOSYS; }
   int destroy_qp(ibv_qp *) override { return ENOSYS; }
   int post_send(ibv_qp *, ibv_send_wr *, ibv_send_wr **) override { return ENOSYS; }
   int post_recv(ibv_qp *, ibv_recv_wr *, ibv_recv_wr **) override { return ENOSYS; }

@@ -45,7 +45,7 @@ private:
   };
   std::map<uint64_t, Call> sends_, receives_; // by cookie
   std::vector<bool> out_busy_, in_busy_;
-  std::vector<bool> in_clean_; // filled with the guard, and given back
+  std::vector<uint8_t> guarded_; // a slot that nobody may write
   uint64_t posted_sends_ = 0, posted_receives_ = 0, sent_done_ = 0, received_done_ = 0, next_cookie_ = 1000;
   bool ended_ = false;
   tutti_status ending_ = TUTTI_OK;

@@ -78,7 +78,7 @@ struct End {
     attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
     require(v.modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS) == 0, "to INIT");
   }
-  void wire(const End &peer, uint8_t rnr_retry = 7, uint32_t came = 0) {
+  void wire(const End &peer, uint8_t rnr_retry = 7, uint32_t came = 0, uint8_t timeout = 12) {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_RTR;
     attr.path_mtu = std::min(port.mtu, peer.port.mtu);
@@ -100,7 +100,7 @@ struct End {
     require(err == 0, "to RTR: ", std::strerror(err));
     attr.qp_state = IBV_QPS_RTS;
     attr.sq_psn = psn;
-    attr.timeout = 12;
+    attr.timeout = timeout;
     attr.retry_cnt = 3;
     attr.rnr_retry = rnr_retry;
     err = v.modify_qp(qp, &attr,
@@ -154,15 +154,15 @@ struct End {
     seen.insert(seen.end(), wc, wc + n);
   }
   // The completion of this request, in whatever order they come.
-  ibv_wc wait(uint64_t id, ibv_wc_status status) {
+  ibv_wc wait(uint64_t id, ibv_wc_status status, ibv_wc_status other = IBV_WC_SUCCESS) {
     for (const auto end = Clock::now() + patience; Clock::now() < end; std::this_thread::yield()) {
       look();
       for (size_t i = 0; i < seen.size(); ++i) {
         if (seen[i].wr_id != id) continue;
         const ibv_wc wc = seen[i];
         seen.erase(seen.begin() + static_cast<std::ptrdiff_t>(i));
-        require(wc.status == status, "request ", id, " completed with status ", static_cast<int>(wc.status), ", expected ",
-                static_cast<int>(status));
+        require(wc.status == status || (other != IBV_WC_SUCCESS && wc.status == other), "request ", id,
+                " completed with status ", static_cast<int>(wc.status), ", expected ", static_cast<int>(status));
         return wc;
       }
     }
@@ -177,10 +177,11 @@ struct End {
 
 struct Wired {
   End a, b;
-  explicit Wired(const VerbsPair &p, uint8_t rnr_retry = 7) : a(p.a_verbs, p.a_device), b(p.b_verbs, p.b_device) {
+  explicit Wired(const VerbsPair &p, uint8_t rnr_retry = 7, uint8_t timeout = 12)
+      : a(p.a_verbs, p.a_device), b(p.b_verbs, p.b_device) {
     b.psn = 0x654320;
-    a.wire(b, rnr_retry);
-    b.wire(a, rnr_retry);
+    a.wire(b, rnr_retry, 0, timeout);
+    b.wire(a, rnr_retry, 0, timeout);
   }
 };
 
@@ -260,9 +261,8 @@ void flushes(const VerbsPair &p) {
   w.a.to(IBV_QPS_ERR);
   for (uint64_t i = 10; i < 13; ++i) w.a.wait(i, IBV_WC_WR_FLUSH_ERR);
   w.a.send(1, {IBV_WR_RDMA_WRITE, nullptr, 0, 0, nullptr, 0, 0, 0}); // not signalled, and reported all the same
-  w.a.recv(20);
+  w.a.recv(20); // flushed as well, but not by all devices: nothing may wait for it
   w.a.wait(1, IBV_WC_WR_FLUSH_ERR);
-  w.a.wait(20, IBV_WC_WR_FLUSH_ERR);
 }
 
 void refused(const VerbsPair &p, size_t offset, uint32_t wrong_key) {
@@ -289,11 +289,11 @@ void local_key(const VerbsPair &p) {
   std::vector<uint8_t> out = numbers(64), in(64, stale);
   const ibv_mr *from = w.a.reg(out), *to = w.b.reg(in);
   w.a.send(1, {IBV_WR_RDMA_WRITE, out.data(), 64, from->lkey ^ 0x5500, in.data(), to->rkey, 0, 0});
-  w.a.wait(1, IBV_WC_LOC_PROT_ERR);
+  w.a.wait(1, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR);
 }
 
 void not_ready_waits(const VerbsPair &p) {
-  Wired w(p, 7);
+  Wired w(p, 7, 18); // the answers of a device in software may take longer than 17 ms
   w.a.send(1, {IBV_WR_RDMA_WRITE_WITH_IMM, nullptr, 0, 0, nullptr, 0, 8, IBV_SEND_SIGNALED});
   w.a.nothing();
   w.b.recv(3);
@@ -399,10 +399,10 @@ const std::vector<VerbsCase> &verbs_cases() {
       {"what is sent inline may be changed at once", inline_is_copied},
       {"an empty write needs neither address nor key, and completes", empty_write},
       {"reads bring what is there", reads},
-      {"a queue pair in ERR flushes what is posted and what is posted then", flushes},
+      {"a queue pair in ERR flushes what is posted, and what is sent then", flushes},
       {"a write with a wrong key ends both queue pairs and changes nothing", wrong_key},
       {"a write beyond its region ends both queue pairs and changes nothing", beyond_region},
-      {"a local key that is wrong is a local protection error", local_key},
+      {"a local key that is wrong is a local error", local_key},
       {"a write with immediate waits for a receive, for ever with rnr_retry 7", not_ready_waits},
       {"a write with immediate gives up without a receive, with rnr_retry 1", not_ready_fails},
       {"a peer whose queue pair is gone uses up the tries", peer_gone},

@@ -90,6 +90,13 @@ World::World(const Options &o) : fabric(o.seed), settings(plain()) {
   b.emplace(hb, core, o.rails, settings, [this] { return now; });
 }
 
+void World::rebuild(std::optional<Process> &p, size_t rails, const Settings &with) {
+  Machine &home = p->home;
+  p.reset();
+  home.devices.resize(rails);
+  p.emplace(home, core, rails, with, [this] { return now; });
+}
+
 World::~World() {
   tx.reset();
   rx.reset();

@@ -56,7 +56,8 @@ public:
 
   void connect(std::unique_ptr<Endpoint> &out_tx, std::unique_ptr<Endpoint> &out_rx); // until both are ready
   void connect() { connect(tx, rx); }
-  void turn(int steps = 4); // some steps, progress of both, a millisecond
+  void rebuild(std::optional<Process> &p, size_t rails, const Settings &with); // its first `rails` ports only
+  void turn(int steps = 4);                                                    // some steps, progress of both, a millisecond
   bool until(const std::function<bool()> &ready, int turns = 20000);
   tutti_status send(void *p, uint64_t n, uint64_t cookie);
   tutti_status recv(void *p, uint64_t n, uint64_t cookie, uint64_t *got = nullptr);

@@ -148,8 +148,8 @@ TEST_CASE("the liveness pass finds what one sees in the plan of a ring") {
   CHECK((life[0] & kSendHomeInPlace) == 0); // ... but in place the result of this chunk comes back over it
   CHECK((life[2] & (kSendHome | kSendHomeInPlace)) == (kSendHome | kSendHomeInPlace)); // a finished chunk
   CHECK((life[3] & kRecvHome) != 0);
-  CHECK((life[3] & kRecvEarly) != 0);        // nobody looks at OUT before ...
-  CHECK((life[3] & kRecvEarlyInPlace) == 0); // ... but in place the operand of this chunk was there
+  CHECK((life[3] & kRecvEarly) != 0);              // nobody looks at OUT before ...
+  CHECK((life[3] & kRecvEarlyInPlace) == 0);       // ... but in place the operand of this chunk was there
   CHECK((life[1] & (kSendHome | kRecvHome)) == 0); // partial sums have no home
 }
 

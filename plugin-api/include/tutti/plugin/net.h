@@ -37,8 +37,9 @@
  * The end. ep_destroy() tells the peer in band, if need be in progress() calls that follow and in ctx_destroy(), which may wait
  * up to 1 s for that. Posts of the peer that this leaves without a counterpart, and later ones, fail with TUTTI_ERR_REMOTE: a
  * recv completes so, a send call returns or completes so, within 5 s during which the peer calls progress(). The plugin reports
- * a peer process that died in the same way and time, as its kernel or device closes its endpoints. A host or a link that went
- * silent is found as fast as the device can: the core's control plane looks for that by itself (socket.dead_after). Other
+ * a peer process that died in the same way, and in that time where its kernel or device closes its endpoints so that the peer
+ * sees it. Where nobody says so, as of a host or a link that went silent, it is found as fast as the device can: the core's
+ * control plane looks for all of these by itself (socket.dead_after). Other
  * endpoints of the context are not disturbed: where two of opposite directions share a connection that cannot end for one
  * alone, the peer of a receiver may learn its end only when the other endpoint ends too. */
 #ifndef TUTTI_PLUGIN_NET_H

@@ -1,0 +1,15 @@
+// plugin-api/conformance/proto_operands.h: operands of a reduction and what a scalar reference makes of them, the same bits for
+// every correct kernel.
+#pragma once
+#include "suite.h"
+#include <vector>
+
+namespace tutti::conformance {
+
+struct Operands {
+  std::vector<unsigned char> a, b, want;
+};
+// n elements each, and a byte more, so that data() of none is no null.
+Operands operands(tutti_dtype t, tutti_redop op, size_t n, Random *random);
+
+} // namespace tutti::conformance
