@@ -1,5 +1,6 @@
 #!/bin/bash
-# Folders of core/ include only folders below them; plugins include only the plugin API and their own files.
+# Folders of core/ include only folders below them; plugins include only the plugin API and their own files. A plugin whose name
+# continues another's (algo-x-y, algo-x) is a second form of it and may share its files.
 set -u
 cd "$1" || exit 2
 bad=0
@@ -28,6 +29,8 @@ while IFS=: read -r file line text; do
   header=$(sed -E 's/.*"([^"]+)".*/\1/' <<<"$text")
   [[ $header == tutti/plugin/* || $header == tutti/cxx/* || $header == */cxx/* ]] && continue
   [ -e "$(dirname "$file")/$header" ] && [[ $header != ../* ]] && continue
+  other=$(sed -nE 's#^\.\./(algo-[a-z-]+)/[a-z_.]+$#\1#p' <<<"$header")
+  [ -n "$other" ] && [[ $file == plugins/"$other"-*/* ]] && continue
   first=${header%%/*}
   if [ -d "core/$first" ] || [ "$first" = tutti ] || [[ $header == ../* ]]; then
     [ -e "plugin-api/include/$header" ] || [ -e "plugin-api/cxx/$header" ] && continue

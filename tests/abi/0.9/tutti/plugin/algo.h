@@ -10,7 +10,8 @@ enum {
   TUTTI_REQ_NONUNIFORM = 1u << 0,  /* blocks differ in size and a rank knows only those of its own IN and OUT: no relaying */
   TUTTI_REQ_MANY_SLICES = 1u << 1, /* chunks will be longer than a slice: separate send and receive lanes pay */
   TUTTI_REQ_IN_PLACE = 1u << 2,    /* IN and OUT are the same memory where the collective allows it */
-  TUTTI_REQ_MULTICAST = 1u << 3    /* all ranks share memory, so MULTICAST links may be used */
+  TUTTI_REQ_MULTICAST = 1u << 3,   /* all ranks share memory, so MULTICAST links may be used */
+  TUTTI_REQ_COLLNET = 1u << 4      /* every channel has a collnet group of its heads: REDUCING links may be used */
 };
 
 /* What was searched for one channel. Passed as an array of channel_stride-byte elements. Trees are told only across hosts, of

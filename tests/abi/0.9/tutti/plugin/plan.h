@@ -64,7 +64,11 @@ typedef struct tutti_step {
 } tutti_step;
 
 enum {
-  /* A collnet group: what all members send comes back reduced; peer is the group's index. Refused while nothing serves it. */
+  /* A collnet group is at the other end: a rank of its own that reduces. peer is the group's number: that of the channel whose
+   * heads (tutti_channel) are its members, and only they may have such links. The k-th message that each sends is combined with
+   * the k-th of all others, in rank order, and what results is the k-th message that each receives. REDUCE: only the member of
+   * the root's host receives. BROADCAST: only that one sends, and only the others receive. Refused without
+   * TUTTI_REQ_COLLNET. */
   TUTTI_LINK_REDUCING = 1u << 0,
   /* One send that every other rank of the communicator reads; peer is the sender. Refused without TUTTI_REQ_MULTICAST. */
   TUTTI_LINK_MULTICAST = 1u << 1

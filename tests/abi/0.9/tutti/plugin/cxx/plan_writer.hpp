@@ -85,6 +85,12 @@ public:
       data().send_count = field16("send_count", count);
       return add(TUTTI_STEP_SEND);
     }
+    // The same, link by link: at position `at`, behind those that the step sends to so far.
+    Step &send_more(int at) {
+      if (data().send_count == 0) data().send_first = field16("send_first", at);
+      data().send_count++;
+      return add(TUTTI_STEP_SEND);
+    }
     Step &reduce() { return add(TUTTI_STEP_REDUCE); }
     Step &preop() { return add(TUTTI_STEP_PREOP); }
     Step &postop() { return add(TUTTI_STEP_POSTOP); }

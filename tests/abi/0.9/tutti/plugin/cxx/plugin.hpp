@@ -17,9 +17,11 @@
 //   proto_name  with  static constexpr ProtoShape proto_shape  and  tutti_kernel kernel(form, dtype, op, flags) const
 //   tuner_name  with  void rate(const tutti_tune_query &query, std::vector<tutti_candidate> &candidates)
 //   net_name    see net.hpp, also for tutti.net.rma/1 and tutti.net.counters/1
+//   collnet_name  see collnet.hpp
 // `options` may be left out; its last element is {}.
 #ifndef TUTTI_PLUGIN_CXX_PLUGIN_HPP
 #define TUTTI_PLUGIN_CXX_PLUGIN_HPP
+#include "collnet.hpp"
 #include "host.hpp"
 #include "net.hpp"
 #include "net_optional.hpp"
@@ -38,7 +40,7 @@ template <class P> struct has_options<P, std::void_t<decltype(P::options)>> : st
 
 template <class P> struct Descriptor {
   struct Ids {
-    const char *id[7] = {};
+    const char *id[8] = {};
   };
   static constexpr Ids list() {
     Ids out;
@@ -49,6 +51,7 @@ template <class P> struct Descriptor {
       if constexpr (has_rma<P>::value) out.id[n++] = TUTTI_NET_RMA;
       if constexpr (has_counters<P>::value) out.id[n++] = TUTTI_NET_COUNTERS;
     }
+    if constexpr (has_collnet<P>::value) out.id[n++] = TUTTI_COLLNET;
     if constexpr (has_algo<P>::value) out.id[n++] = TUTTI_ALGO;
     if constexpr (has_proto<P>::value) out.id[n++] = TUTTI_PROTO;
     if constexpr (has_tuner<P>::value) out.id[n++] = TUTTI_TUNER;
@@ -70,6 +73,9 @@ template <class P> struct Descriptor {
       if constexpr (has_counters<P>::value) {
         if (want == TUTTI_NET_COUNTERS) return &CountersTable<P>::value;
       }
+    }
+    if constexpr (has_collnet<P>::value) {
+      if (want == TUTTI_COLLNET) return &CollnetTable<P>::value;
     }
     if constexpr (has_algo<P>::value) {
       if (want == TUTTI_ALGO) return &AlgoTable<P>::value;
