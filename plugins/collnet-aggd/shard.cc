@@ -11,6 +11,8 @@ namespace {
 constexpr size_t kStash = 64 << 10;
 constexpr size_t kDirect = 8 << 10; // of a body: from here on it is received where it belongs
 constexpr size_t kFrames = 16;      // in one system call
+constexpr size_t kSegment = 1400;   // bytes that fill a packet
+constexpr auto kGather = std::chrono::microseconds(20);
 static_assert(kStash >= sizeof(Header) + padded(most_body));
 
 } // namespace
@@ -44,8 +46,7 @@ void Shard::find(Cursor &c) {
 bool Shard::waits() {
   find(sends_);
   find(receives_);
-  return sends_.post || receives_.number < sends_.number ||
-         (receives_.number == sends_.number && receives_.chunk < sends_.chunk);
+  return sends_.post || behind(receives_, sends_);
 }
 
 void Shard::next(Cursor &c) {
@@ -95,8 +96,27 @@ void Shard::tick(Clock::time_point now) {
 }
 
 // ---- out -----------------------------------------------------------------------------------------------------------------
+// Less than a packet's worth waits for a moment while results are under way, so that posts in a row share a packet: it costs
+// more than what they carry. The first post never waits.
+bool Shard::gathers() {
+  find(sends_);
+  size_t bytes = front_.size() + sends_.moved;
+  if (bytes == 0 && sends_.post && behind(receives_, sends_))
+    for (Cursor at = sends_; at.post && bytes < kSegment; next(at)) bytes += frame_bytes(header_of(at, at.post->gives));
+  if (bytes == 0 || bytes >= kSegment || sends_.moved > 0 || !front_.empty()) {
+    gathering_ = {};
+    return false;
+  }
+  const auto now = Clock::now();
+  if (gathering_ == Clock::time_point{}) gathering_ = now;
+  if (now - gathering_ < kGather) return true;
+  gathering_ = {};
+  return false;
+}
+
 void Shard::send(size_t share) {
   static constexpr std::array<uint8_t, 8> zeros{};
+  if (gathers()) return;
   size_t all = 0;
   while (writable && all < share) {
     std::array<Header, kFrames> headers;
@@ -234,9 +254,8 @@ bool Shard::take_control(const Header &h) {
 
 bool Shard::take_chunk(const Header &h) {
   find(receives_);
-  const bool asked = receives_.post && (receives_.number < sends_.number ||
-                                        (receives_.number == sends_.number && receives_.chunk < sends_.chunk));
-  if (!asked) return fail(Reason::aggregator_lost, "sent a result that nobody asked for"), false;
+  if (!receives_.post || !behind(receives_, sends_))
+    return fail(Reason::aggregator_lost, "sent a result that nobody asked for"), false;
   const Header expected = header_of(receives_, receives_.post->gets);
   if (difference(h, expected) != Field::none || ((h.flags ^ expected.flags) & (flag_empty | flag_wide)))
     return fail(Reason::aggregator_lost,

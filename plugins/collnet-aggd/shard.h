@@ -57,10 +57,14 @@ private:
     Post *post = nullptr;
     uint64_t moved = 0; // bytes of the frame
   };
+  static bool behind(const Cursor &a, const Cursor &b) {
+    return a.number < b.number || (a.number == b.number && a.chunk < b.chunk);
+  }
   void find(Cursor &c);
   void next(Cursor &c);
   Header header_of(const Cursor &c, bool with_body) const;
   void dial();
+  bool gathers(); // is to send nothing now
   void send(size_t share);
   void receive(size_t share);
   bool parse();
@@ -83,6 +87,7 @@ private:
   Start start_;
   SilenceWatch watch_;
   Cursor sends_, receives_;
+  Clock::time_point gathering_{}; // since
   // What has come: headers, small bodies, and the part of a large one that came with them.
   std::vector<uint8_t> stash_;
   size_t from_ = 0, to_ = 0;
