@@ -27,8 +27,9 @@ Result<uint32_t> Communicator::choice_as_asked(uint32_t row, uint32_t bucket, co
   return asked_places_[key] = place;
 }
 
-Result<const Bound *> Communicator::bound_as_asked(const Op &op, uint32_t bucket, uint64_t key, const CallConfig &asked) {
-  if (asked_latest_.key == key && asked_latest_.id == asked.id) return asked_latest_.bound;
+Result<Communicator::Resolved> Communicator::bound_as_asked(const Op &op, uint32_t bucket, uint64_t key,
+                                                            const CallConfig &asked) {
+  if (asked_latest_.key == key && asked_latest_.id == asked.id) return asked_latest_.way;
   auto it = asked_bounds_.find({key, asked.id});
   if (it == asked_bounds_.end()) {
     uint32_t place = 0;
@@ -36,8 +37,8 @@ Result<const Bound *> Communicator::bound_as_asked(const Op &op, uint32_t bucket
       TUTTI_ASSIGN(found, choice_as_asked(op.row, bucket, asked));
       place = found;
     }
-    TUTTI_ASSIGN(bound, find_bound(op, bucket, place));
-    it = asked_bounds_.emplace(std::pair(key, asked.id), bound).first;
+    TUTTI_ASSIGN(way, find_bound(op, bucket, place));
+    it = asked_bounds_.emplace(std::pair(key, asked.id), way).first;
   }
   asked_latest_ = {key, asked.id, it->second};
   return it->second;

@@ -173,9 +173,13 @@ private:
     int type = 0;
     std::array<std::byte, 8> scalar{};
   };
+  // What runs an operation. instead: OpArgs::instead; that depends on the size class, where `bound` serves many.
+  struct Resolved {
+    const Bound *bound = nullptr, *instead = nullptr;
+  };
   struct Hot {
     uint64_t key = 0;
-    const Bound *bound = nullptr;
+    Resolved way;
   };
   struct P2pBound {
     const Bound *bound = nullptr;
@@ -213,8 +217,8 @@ private:
   bool moves_nothing(const Op &op) const;
   Status pass_over(const Op &op); // such an operation
   static uint64_t key_of(const Op &op, uint32_t bucket);
-  Status enqueue_op(const Bound *bound, const Op &op, tuttiStream_t stream);
-  Result<const Bound *> find_bound(const Op &op, uint32_t bucket, uint32_t choice);
+  Status enqueue_op(const Resolved &way, const Op &op, tuttiStream_t stream);
+  Result<Resolved> find_bound(const Op &op, uint32_t bucket, uint32_t choice);
   Result<const Bound *> bind_way(const Op &op, uint32_t bucket, BoundKey key, const Choice &way, bool plain);
   Result<const Bound *> plain_bound(const Op &op, uint32_t bucket);
   // Its place among the choices: those of the table, then those that calls asked for.
@@ -224,7 +228,7 @@ private:
     return place < n ? selection_.choices[place] : asked_choices_[place - n];
   }
   Status explain_choice(uint32_t row, uint32_t bucket, const CallConfig *asked, nlohmann::ordered_json &out);
-  Result<const Bound *> bound_as_asked(const Op &op, uint32_t bucket, uint64_t key, const CallConfig &asked);
+  Result<Resolved> bound_as_asked(const Op &op, uint32_t bucket, uint64_t key, const CallConfig &asked);
   Result<std::shared_ptr<const Plan>> make_plan(const BoundKey &key, const Choice &choice, bool plain = false) const;
   bool many_slices(const Plan &plan, const Op &op, uint32_t bucket, const Choice &choice) const;
   void shape_buffers(const Op &op, OpArgs *args) const;
@@ -254,7 +258,7 @@ private:
   std::unique_ptr<Selector> selector_;       // for explanations, and for what calls ask
 
   std::array<std::array<Hot, kBuckets>, kRows> hot_{};
-  std::unordered_map<uint64_t, const Bound *> found_;   // by Hot::key, for operations that take turns
+  std::unordered_map<uint64_t, Resolved> found_;        // by Hot::key, for operations that take turns
   std::map<BoundKey, const Bound *> bounds_;            // different keys may share one
   std::map<BoundKey, const Bound *> plain_bounds_;      // by places in plain_selection_
   std::map<std::vector<int32_t>, P2pBound> p2p_bounds_; // by pattern; at most kMostP2pBounds
@@ -292,7 +296,7 @@ private:
   struct AskedBound {
     uint64_t key = 0;
     uint32_t id = 0;
-    const Bound *bound = nullptr;
+    Resolved way;
   };
   struct AskedClass {
     uint32_t id, row, bucket;
@@ -300,7 +304,7 @@ private:
   };
   std::vector<Choice> asked_choices_;
   std::map<AskedClass, uint32_t> asked_places_; // of choices
-  std::map<std::pair<uint64_t, uint32_t>, const Bound *> asked_bounds_;
+  std::map<std::pair<uint64_t, uint32_t>, Resolved> asked_bounds_;
   AskedBound asked_latest_;
 };
 

@@ -52,28 +52,32 @@ bool Communicator::many_slices(const Plan &plan, const Op &op, uint32_t bucket, 
   return chunk_limit(plan, op, bucket, static_cast<uint32_t>(nranks_)) > choice.slot_bytes;
 }
 
-Result<const Bound *> Communicator::find_bound(const Op &op, uint32_t bucket, uint32_t place) {
+Result<Communicator::Resolved> Communicator::find_bound(const Op &op, uint32_t bucket, uint32_t place) {
   const auto root = op.info.root;
   if (nranks_ == 1) {
     const BoundKey key{op.row, 0, op.dtype, op.redop, -1, false, op.in_place};
-    if (const auto it = bounds_.find(key); it != bounds_.end()) return it->second;
+    if (const auto it = bounds_.find(key); it != bounds_.end()) return Resolved{it->second};
     TUTTI_ASSIGN(selection, local_selection());
     TUTTI_ASSIGN(plan, local_plan(coll_of_row(op.row)));
     TUTTI_ASSIGN(bound, core_->engine->bind(plan, selection, op.dtype, op.redop));
-    return bounds_[key] = bound;
+    return Resolved{bounds_[key] = bound};
   }
   const Choice &way = choice(place);
   if (!way.algo) return tutti::fail(Code::invalid_usage, "{}", way.refusal);
   const BoundKey key{op.row, place, op.dtype, op.redop, root, false, op.in_place};
-  if (!collnet_.on || !selector_->uses_groups(way.algo, op.row)) return bind_way(op, bucket, key, way, false);
+  const bool groups = collnet_.on && selector_->uses_groups(way.algo, op.row);
   // What groups do not reduce runs as if there were none.
   const bool served = !coll_reduces(coll_of_row(op.row)) || collnet_.reduces(op.dtype, op.redop);
-  if (!served) return plain_bound(op, bucket);
-  TUTTI_ASSIGN(bound, bind_way(op, bucket, key, way, false));
-  if (collnet_.required) return bound;
-  TUTTI_ASSIGN(instead, plain_bound(op, bucket));
-  core_->engine->set_instead(bound, instead);
-  return bound;
+  Resolved out;
+  if (groups && (!served || !collnet_.required)) {
+    TUTTI_ASSIGN(plain, plain_bound(op, bucket));
+    (served ? out.instead : out.bound) = plain;
+  }
+  if (!out.bound) {
+    TUTTI_ASSIGN(bound, bind_way(op, bucket, key, way, false));
+    out.bound = bound;
+  }
+  return out;
 }
 
 Result<const Bound *> Communicator::plain_bound(const Op &op, uint32_t bucket) {
@@ -139,7 +143,7 @@ inline uint64_t Communicator::key_of(const Op &op, uint32_t bucket) {
          op.redop; // what has such blocks has no root
 }
 
-[[gnu::always_inline]] inline Status Communicator::enqueue_op(const Bound *bound, const Op &op, tuttiStream_t stream) {
+[[gnu::always_inline]] inline Status Communicator::enqueue_op(const Resolved &way, const Op &op, tuttiStream_t stream) {
   OpArgs args;
   args.in = op.in;
   args.out = op.out;
@@ -147,11 +151,12 @@ inline uint64_t Communicator::key_of(const Op &op, uint32_t bucket) {
   args.in_place = op.in_place;
   if (op.has_factor) args.preop_factor = op.factor.data();
   args.postop_divisor = nranks_ > 1 ? op.divisor : 0;
+  args.instead = way.instead;
   args.call = op.info;
   args.call.number = number_;
   if (!stream) [[likely]]
-    return enqueue(bound, args, {});
-  return enqueue(bound, args, {&stream, 1});
+    return enqueue(way.bound, args, {});
+  return enqueue(way.bound, args, {&stream, 1});
 }
 
 Status Communicator::submit(const Op &op, tuttiStream_t stream) {
@@ -161,19 +166,19 @@ Status Communicator::submit(const Op &op, tuttiStream_t stream) {
   Hot &hot = hot_[op.row][bucket];
   const uint64_t key = key_of(op, bucket);
   if (hot.key != key) [[unlikely]] {
-    auto [known, fresh] = found_.try_emplace(key, nullptr);
+    auto [known, fresh] = found_.try_emplace(key);
     if (fresh) {
-      auto bound = find_bound(op, bucket, selection_.index[op.row][bucket]);
-      if (!bound.ok()) {
+      auto way = find_bound(op, bucket, selection_.index[op.row][bucket]);
+      if (!way.ok()) {
         found_.erase(known);
         number_--; // nothing was sent: the call did not happen
-        return std::move(bound.status());
+        return std::move(way.status());
       }
-      known->second = *bound;
+      known->second = *way;
     }
     hot = {key, known->second};
   }
-  return enqueue_op(hot.bound, op, stream);
+  return enqueue_op(hot.way, op, stream);
 }
 
 Status Communicator::submit_as_asked(const Op &plain, const CallConfig &asked, tuttiStream_t stream) {
@@ -183,12 +188,12 @@ Status Communicator::submit_as_asked(const Op &plain, const CallConfig &asked, t
   number_++;
   if (moves_nothing(op)) return pass_over(op);
   const uint32_t bucket = bucket_of(op.bytes);
-  auto bound = bound_as_asked(op, bucket, key_of(op, bucket), asked);
-  if (!bound.ok()) {
+  auto way = bound_as_asked(op, bucket, key_of(op, bucket), asked);
+  if (!way.ok()) {
     number_--; // nothing was sent: the call did not happen
-    return std::move(bound.status());
+    return std::move(way.status());
   }
-  return enqueue_op(*bound, op, stream);
+  return enqueue_op(*way, op, stream);
 }
 
 Status Communicator::enqueue(const Bound *bound, const OpArgs &args, std::span<const tuttiStream_t> streams) {

@@ -157,7 +157,6 @@ public:
   bool has_groups = false;                                   // of this rank
   std::vector<std::unique_ptr<const GroupCall>> group_calls; // of its links to them
   bool ahead = false;                    // one post and what comes back: it may be posted while operations before it still run
-  Bound *instead = nullptr;              // runs where collnet has been lost; nullptr: losing it is the end
   bool net_lends = false;                // some of its links over the network lend
   std::vector<const uint8_t *> received; // as many as the widest step receives
   std::vector<const void *> operands;    // one more

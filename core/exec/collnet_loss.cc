@@ -25,8 +25,9 @@ std::string EngineImpl::collnet_lost() const {
   return loss_text_;
 }
 
-EngineImpl::Groups EngineImpl::groups_for(const Bound &bound, uint64_t number) {
-  if (!bound.instead) return Groups::used;
+EngineImpl::Groups EngineImpl::groups_for(const OpArgs &args) {
+  if (!args.instead) return Groups::used;
+  const uint64_t number = args.call.number;
   groups_started_.store(number, std::memory_order_seq_cst);
   const Loss loss = loss_.load(std::memory_order_seq_cst);
   if (loss == Loss::none) [[likely]]
@@ -47,7 +48,7 @@ EngineImpl::Drive EngineImpl::watch_groups() {
   if (!broken && loss == Loss::none) [[likely]]
     return Drive::blocked;
   // What a network may still read of the buffers cannot be taken back.
-  if (broken && (!b.instead || b.has_net)) {
+  if (broken && (!present().args.instead || b.has_net)) {
     Error e = *port->failure();
     e.operation = recent_call(started_.load(std::memory_order_relaxed));
     e.message = fmt::format("{}: {}", e.operation, e.message);

@@ -175,10 +175,6 @@ Result<uint64_t> EngineImpl::enqueue(const Bound *bound, const OpArgs &args, std
   return seq;
 }
 
-void EngineImpl::set_instead(const Bound *bound, const Bound *instead) {
-  const_cast<Bound *>(bound)->instead = const_cast<Bound *>(instead); // both are the engine's own
-}
-
 Status EngineImpl::take_error(uint64_t seq) {
   if (clean(seq)) [[likely]]
     return {};

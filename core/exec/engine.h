@@ -52,6 +52,9 @@ struct OpArgs {
   bool in_place = false;              // IN and OUT overlap where the collective allows it
   const void *preop_factor = nullptr; // one element of dtype, copied; nullptr = no pre-operation
   uint64_t postop_divisor = 0;        // 0 = no post-operation
+  // Of an operation that uses collnet groups: what runs, on all ranks alike, when they have been lost. nullptr: losing them is
+  // the end.
+  const Bound *instead = nullptr;
   CallInfo call;
 };
 
@@ -73,9 +76,7 @@ public:
   // A device of a collnet plugin, for the set-up of its groups; and its end, where ranks do without. [setup]
   virtual Status open_collnet(Iface<tutti_collnet_v1> collnet, uint32_t device) = 0;
   virtual void close_collnet() = 0;
-  virtual CollnetPort *collnet() = 0; // nullptr: none is open
-  // Where an operation that uses groups runs when they have been lost, on all ranks alike. Without: losing them is the end.
-  virtual void set_instead(const Bound *bound, const Bound *instead) = 0;
+  virtual CollnetPort *collnet() = 0;                         // nullptr: none is open
   virtual std::string collnet_lost() const = 0;               // why; "" = it has not been [any thread]
   virtual Status set_peers(std::span<const Bytes> infos) = 0; // decides each peer's link class; both ends decide alike
   virtual LinkClass link_class(int peer) const = 0;

@@ -42,7 +42,6 @@ public:
   }
   void close_collnet() override { transport_->close_collnet(); }
   CollnetPort *collnet() override { return transport_->collnet(); }
-  void set_instead(const Bound *bound, const Bound *instead) override;
   std::string collnet_lost() const override;
   Status set_peers(std::span<const Bytes> infos) override;
   LinkClass link_class(int peer) const override { return transport_->link_class(peer); }
@@ -121,6 +120,7 @@ private:
 
   static void copy_tables(Queued &queued);
   Queued &queued(uint64_t seq) { return queue_[(seq - queue_start_) % kQueue]; }
+  Queued &present() { return queued(completed_.load(std::memory_order_relaxed) + 1); } // the owner's: it runs, or is the next
 
   // run.cc: all of it by the owner
   Status check_args(const Bound &bound, const OpArgs &args) const;
@@ -146,8 +146,8 @@ private:
 
   // collnet_loss.cc
   enum class Groups { used, undecided, failed, instead };
-  Groups groups_for(const Bound &bound, uint64_t number); // before an operation that uses them starts
-  Drive watch_groups();                                   // while one runs: lost, where its result will never come
+  Groups groups_for(const OpArgs &args); // before an operation that uses them starts
+  Drive watch_groups();                  // while one runs: lost, where its result will never come
   void report_loss(const Error &why);
   void fail_operation(const CallInfo &call, uint64_t seq);
   void on_loss(int from, const Diagnose &d, const std::string &text);

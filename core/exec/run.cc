@@ -300,7 +300,7 @@ bool EngineImpl::post_ahead() {
     if (!may_post(op, seq)) return any;
     const BoundLink &link = op.bound->lanes[0].send[0];
     if (!port.can_send(*link.ring)) return any;
-    if (groups_for(*op.bound, op.args.call.number) != Groups::used) return any;
+    if (groups_for(op.args) != Groups::used) return any;
     port.send_ahead(*link.ring, op.args.in, op.args.in_shape.block_bytes, call_signature(op.args.call) ^ link.fingerprint,
                     *link.call);
     op.posted = any = true;
@@ -365,14 +365,14 @@ bool EngineImpl::drive_round(uint32_t polls) {
       if (!dependencies_met(op)) return any;
       Bound *bound = op.bound;
       if (bound->selection.groups) [[unlikely]] {
-        const Groups groups = groups_for(*bound, op.args.call.number);
+        const Groups groups = groups_for(op.args);
         if (groups == Groups::undecided) return any;
         if (groups == Groups::failed) {
           fail_operation(op.args.call, seq);
           any = true;
           continue;
         }
-        if (groups == Groups::instead) bound = bound->instead;
+        if (groups == Groups::instead) bound = const_cast<Bound *>(op.args.instead); // the engine's own
       }
       start(*bound, op.args, seq);
       any = true;
@@ -388,8 +388,7 @@ bool EngineImpl::drive_round(uint32_t polls) {
       continue;
     }
     if (d == Drive::lost) {
-      fail_operation(queued(completed_.load(std::memory_order_relaxed) + 1).args.call,
-                     completed_.load(std::memory_order_relaxed) + 1);
+      fail_operation(present().args.call, completed_.load(std::memory_order_relaxed) + 1);
       any = true;
       continue;
     }
