@@ -167,7 +167,9 @@ Status CollnetSetup::join(std::span<const Offer> offers, Deadline deadline) {
   c.struct_size = sizeof c;
   c.job_id = job_;
   c.deadline_ms = static_cast<uint32_t>(std::max<int64_t>(1, limit.count() / 1'000'000));
-  c.progress_ms = static_cast<uint32_t>(std::min<int64_t>(config_.duration("core.timeout").count() / 1'000'000, INT32_MAX));
+  // Half of what an operation may wait: the plugin, which knows who holds the others up, speaks before that is over.
+  c.progress_ms =
+      static_cast<uint32_t>(std::clamp<int64_t>(config_.duration("core.timeout").count() / 2'000'000, 1, INT32_MAX));
   for (uint32_t g = 0; g < heads_.size(); g++) {
     if (!member(g)) continue;
     std::vector<Bytes> addresses;

@@ -16,6 +16,12 @@ namespace {
 
 // After all have agreed, for results that are still on their way between the ranks of a host.
 constexpr auto kLastResults = std::chrono::milliseconds(50);
+// For ranks to answer when collnet is lost, which they do whatever the application does: a quarter of core.timeout within
+// these.
+constexpr Nanos kLeastAgree = std::chrono::seconds(2), kMostAgree = std::chrono::seconds(10);
+
+// A rank that fails says why over the control channel, and then leaves its groups: the reason should come first.
+constexpr auto kReasonTime = std::chrono::milliseconds(500);
 
 } // namespace
 
@@ -48,8 +54,11 @@ EngineImpl::Drive EngineImpl::watch_groups() {
   if (!broken && loss == Loss::none) [[likely]]
     return Drive::blocked;
   // What a network may still read of the buffers cannot be taken back.
-  if (broken && (!present().args.instead || b.has_net)) {
-    Error e = *port->failure();
+  if (!present().args.instead || b.has_net) {
+    if (broken_at_ == Clock::time_point{}) broken_at_ = Clock::now();
+    const bool left = broken && port->reason() == TUTTI_COLLNET_MEMBER_LOST;
+    if (left && Clock::now() - broken_at_ < kReasonTime) return Drive::blocked;
+    Error e = broken ? *port->failure() : loss_error();
     e.operation = recent_call(started_.load(std::memory_order_relaxed));
     e.message = fmt::format("{}: {}", e.operation, e.message);
     die(std::move(e));
@@ -64,6 +73,46 @@ EngineImpl::Drive EngineImpl::watch_groups() {
   active_ = nullptr;
   noted_ = false;
   return Drive::lost;
+}
+
+Error EngineImpl::loss_error() const {
+  Error e;
+  e.code = Code::remote;
+  std::lock_guard lock(mutex_);
+  e.message = loss_text_;
+  return e;
+}
+
+// An operation that uses groups has made no progress for too long, though nobody is missing and no plugin says why.
+bool EngineImpl::give_groups_up(const std::string &why) {
+  const Bound &b = *active_;
+  if (!b.selection.groups || b.has_net || !present().args.instead) return false;
+  Error e;
+  e.message = why;
+  if (loss_.load(std::memory_order_acquire) == Loss::none) report_loss(e); // else another rank has just been faster
+  return true;
+}
+
+// No rank may begin anything meanwhile, so this must end. Rank 0 knows who has not answered, and speaks first.
+void EngineImpl::await_agreement(Clock::time_point now) {
+  if (halted_at_ == Clock::time_point{}) halted_at_ = now;
+  const Nanos patience = std::clamp<Nanos>(timeout_ / 4, kLeastAgree, kMostAgree);
+  if (now - halted_at_ < patience + (rank_ == 0 ? Nanos(0) : patience / 4)) return;
+  Error e = loss_error();
+  e.code = Code::timeout;
+  std::string who;
+  {
+    std::lock_guard lock(mutex_);
+    for (int r = 0; rank_ == 0 && r < bootstrap_.nranks(); r++) {
+      if (halted_.contains(r)) continue;
+      if (e.peer < 0) e.peer = r;
+      who += fmt::format("{} rank {}", who.empty() ? "" : ",", r);
+    }
+  }
+  e.message = fmt::format("{}; to go on without collnet all ranks have to agree, but there is no answer{}{} for {} ms",
+                          e.message, who.empty() ? "" : " of", who,
+                          std::chrono::duration_cast<std::chrono::milliseconds>(now - halted_at_).count());
+  die(std::move(e));
 }
 
 void EngineImpl::fail_operation(const CallInfo &call, uint64_t seq) {
@@ -81,6 +130,7 @@ void EngineImpl::fail_operation(const CallInfo &call, uint64_t seq) {
     first_error_.store(op_errors_.front().first, std::memory_order_release);
   }
   log::warn(log::Subsys::coll, "{}", e.line());
+  blocked_since_ = {}; // the next one's time begins with it
   completed_.store(seq, std::memory_order_release);
 }
 

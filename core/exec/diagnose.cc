@@ -28,6 +28,10 @@ std::vector<int> peers_of(const BoundLink &link) {
   return out;
 }
 
+int32_t group_of(const BoundLink &link) {
+  return link.ring->group ? static_cast<int32_t>(link.ring->group->group->number) : -1;
+}
+
 const char *unreadable_hint(int err) {
   return err == ESRCH    ? "the process has ended"
          : err == EFAULT ? "it has ended, or freed a buffer of an operation that had not completed"
@@ -50,10 +54,10 @@ const char *unmapped_hint(int err) {
 size_t EngineImpl::waiting_for(std::span<WaitFor> out) {
   size_t n = 0;
   if (!active_) return n;
-  const auto add = [&](int peer, bool receiving, uint32_t slice, bool hidden = false) {
+  const auto add = [&](int peer, bool receiving, uint32_t slice, bool hidden = false, int32_t group = -1) {
     const bool known =
         std::any_of(out.begin(), out.begin() + n, [&](const WaitFor &w) { return w.peer == peer && w.receiving == receiving; });
-    if (!known && n < out.size()) out[n++] = {peer, receiving, slice, hidden};
+    if (!known && n < out.size()) out[n++] = {peer, receiving, slice, hidden, group};
   };
   for (Lane &lane : active_->lanes) {
     if (lane.finished || lane.pc >= lane.step_count) continue;
@@ -62,11 +66,12 @@ size_t EngineImpl::waiting_for(std::span<WaitFor> out) {
     for (uint32_t i = 0; i < s.recv_count; i++)
       if (&s.recv[i] == frame_.unread || !has_message(*s.recv[i].ring, *transport_))
         for (const int peer : peers_of(s.recv[i]))
-          add(peer, true, lane.slice, s.recv[i].ring->group || (!s.recv[i].ring->net && !visible(*s.recv[i].ring)));
+          add(peer, true, lane.slice, s.recv[i].ring->group || (!s.recv[i].ring->net && !visible(*s.recv[i].ring)),
+              group_of(s.recv[i]));
     for (uint32_t i = 0; i < s.cold->step.send_count; i++)
       if (!ring_can_send(*s.send[i].ring))
         for (const int peer : s.send[i].ring->group ? peers_of(s.send[i]) : transport_->full_at(*s.send[i].ring))
-          add(peer, false, lane.slice);
+          add(peer, false, lane.slice, false, group_of(s.send[i]));
   }
   const auto last = slices_ ? static_cast<uint32_t>(slices_ - 1) : 0;
   if (draining_ && active_->has_net)
@@ -77,8 +82,18 @@ size_t EngineImpl::waiting_for(std::span<WaitFor> out) {
   return n;
 }
 
-std::string EngineImpl::wait_text(const WaitFor &w, uint64_t slices) const {
-  return fmt::format("rank {} ({}, slice {} of {})", w.peer, w.receiving ? "recv" : "send", w.slice + 1, slices);
+// A group once, whoever is in it.
+std::string EngineImpl::wait_text(std::span<const WaitFor> waits, uint64_t slices) {
+  std::string out;
+  for (size_t i = 0; i < waits.size(); i++) {
+    const WaitFor &w = waits[i];
+    const auto same = [&](const WaitFor &x) { return x.group == w.group && x.receiving == w.receiving; };
+    if (w.group >= 0 && std::any_of(waits.begin(), waits.begin() + static_cast<std::ptrdiff_t>(i), same)) continue;
+    const std::string whom = w.group >= 0 ? fmt::format("collnet group {}", w.group) : fmt::format("rank {}", w.peer);
+    out += fmt::format("{}{} ({}, slice {} of {})", out.empty() ? "" : " and ", whom, w.receiving ? "recv" : "send",
+                       w.slice + 1, slices);
+  }
+  return out;
 }
 
 // Kept as numbers: a wait of a millisecond is ordinary, and must not allocate.
@@ -110,8 +125,7 @@ std::string EngineImpl::activity() const {
   if (started > done) {
     std::string out = recent_call(started);
     std::lock_guard lock(mutex_);
-    for (size_t i = 0; waits_seq_ == started && i < waits_count_; i++)
-      out += (i ? " and " : ", waits for ") + wait_text(waits_[i], waits_slices_);
+    if (waits_seq_ == started && waits_count_) out += ", waits for " + wait_text({waits_.data(), waits_count_}, waits_slices_);
     return out;
   }
   if (tail_.load(std::memory_order_acquire) > done)
@@ -300,7 +314,25 @@ void EngineImpl::say_doing(Diagnose *answer) const {
   answer->number = last.call.number;
 }
 
-// Asks at the first call, fails when the answers are there or late.
+// What the ranks do that were asked. absent: the first of them that has not called the operation, or does not answer; -1: none.
+std::string EngineImpl::answers_text(int *absent) {
+  Remembered mine;
+  const bool known = read_recent(recent_[started_.load(std::memory_order_relaxed) % kRecent], &mine);
+  std::string said;
+  *absent = -1;
+  for (const Question &q : questions_) {
+    const auto answer = answer_of(q.peer);
+    const bool idle = answer && answer->head.doing == Doing::idle;
+    const bool done = idle && known && answer->head.number == mine.call.number && answer->head.got == mine.signature;
+    std::string does = answer ? "is in " + answer->text : "does not answer";
+    if (idle) does = done ? "has completed it" : "has not called it: it is " + answer->text;
+    if (*absent < 0 && (!answer || (idle && !done))) *absent = q.peer;
+    said += fmt::format("; rank {} {}", q.peer, does);
+  }
+  return said;
+}
+
+// Asks at the first call, ends when the answers are there or late: the groups if that helps, else all.
 void EngineImpl::expire(Nanos waited) {
   std::array<WaitFor, kMostNamed> room{};
   const std::span<const WaitFor> waits(room.data(), waiting_for(room));
@@ -312,28 +344,18 @@ void EngineImpl::expire(Nanos waited) {
         ask(w.peer, d, "");
   }
   if (!answered()) return;
-  const uint64_t started = started_.load(std::memory_order_relaxed);
-  const std::string call = recent_call(started);
-  Remembered mine;
-  const bool known = read_recent(recent_[started % kRecent], &mine);
-  std::string who, said;
-  for (const WaitFor &w : waits) who += (who.empty() ? "" : " and ") + wait_text(w, slices_);
-  for (const Question &q : questions_) {
-    const auto answer = answer_of(q.peer);
-    std::string does = answer ? "is in " + answer->text : "does not answer";
-    if (answer && answer->head.doing == Doing::idle) {
-      const bool done = known && answer->head.number == mine.call.number && answer->head.got == mine.signature;
-      does = done ? "has completed it" : "has not called it: it is " + answer->text;
-    }
-    said += fmt::format("; rank {} {}", q.peer, does);
-  }
+  int absent = -1;
+  const std::string said = answers_text(&absent);
+  std::string who = waits.empty() ? "the network" : wait_text(waits, slices_);
+  const auto group = std::find_if(waits.begin(), waits.end(), [](const WaitFor &w) { return w.group >= 0; });
+  if (group != waits.end()) who += fmt::format(" [{}]", transport_->collnet()->describe(static_cast<uint32_t>(group->group)));
   Error e;
   e.code = Code::timeout;
-  e.peer = waits.empty() ? -1 : waits.front().peer;
-  e.operation = call;
-  e.message = fmt::format("{} made no progress for {} ms; it waits for {}{}", call,
-                          std::chrono::duration_cast<std::chrono::milliseconds>(waited).count(),
-                          who.empty() ? "the network" : who, said);
+  e.peer = group == waits.end() && !waits.empty() ? waits.front().peer : absent;
+  e.operation = recent_call(started_.load(std::memory_order_relaxed));
+  e.message = fmt::format("{} made no progress for {} ms; it waits for {}{}", e.operation,
+                          std::chrono::duration_cast<std::chrono::milliseconds>(waited).count(), who, said);
+  if (absent < 0 && give_groups_up(e.message)) return;
   e.hint = "see core.timeout (TUTTI_TIMEOUT)";
   die(std::move(e));
 }

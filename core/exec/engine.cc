@@ -315,6 +315,7 @@ void EngineImpl::on_blocked() {
   }
   if (now - looked_ < kLookEvery) return;
   looked_ = now;
+  if (loss_.load(std::memory_order_acquire) == Loss::halted) return await_agreement(now);
   if (!noted_) note_waiting();
   look_for_disagreement();
   if (!failed()) inquire(now);

@@ -148,7 +148,10 @@ private:
   enum class Groups { used, undecided, failed, instead };
   Groups groups_for(const OpArgs &args); // before an operation that uses them starts
   Drive watch_groups();                  // while one runs: lost, where its result will never come
+  bool give_groups_up(const std::string &why);
+  void await_agreement(Clock::time_point now);
   void report_loss(const Error &why);
+  Error loss_error() const;
   void fail_operation(const CallInfo &call, uint64_t seq);
   void on_loss(int from, const Diagnose &d, const std::string &text);
   void halt(const std::string &why);
@@ -171,10 +174,11 @@ private:
     int peer;
     bool receiving;
     uint32_t slice;
-    bool hidden; // what has been sent cannot be seen yet: the link is the sender's and not connected
+    bool hidden;        // what has been sent cannot be seen yet: the link is the sender's and not connected
+    int32_t group = -1; // the collnet group that the peer is reached by; -1: none
   };
   size_t waiting_for(std::span<WaitFor> out); // by the owner; what does not fit is left out
-  std::string wait_text(const WaitFor &wait, uint64_t slices) const;
+  static std::string wait_text(std::span<const WaitFor> waits, uint64_t slices);
   void note_waiting();
   void look_for_disagreement();
   void explain_fault();
@@ -183,6 +187,7 @@ private:
   void disagree(int peer, const std::string &mine, const std::string &theirs);
   void tell_apart(int peer, const std::string &mine, const std::string &theirs);
   void expire(Nanos waited);
+  std::string answers_text(int *absent);
   void on_diagnose(Message message);
   void ask(int peer, Diagnose head, const std::string &text);
   bool answered(); // all of them are, or it is too late
@@ -255,7 +260,8 @@ private:
   enum class Loss : uint32_t { none, halted, resolved };
   std::atomic<Loss> loss_{Loss::none};
   std::atomic<uint64_t> groups_started_{0}, groups_last_{0}; // numbers of operations
-  Clock::time_point resolved_at_{};                          // by the owner: since when it has made no progress
+  Clock::time_point broken_at_{}, halted_at_{};              // by the owner: when it first saw that
+  Clock::time_point resolved_at_{};                          // likewise: since when it has made no progress
   std::string loss_text_;
   std::map<int, uint64_t> halted_; // rank 0: what ranks said
   std::deque<std::pair<uint64_t, Status>> op_errors_;

@@ -165,6 +165,7 @@ void CollnetPort::fail_group(const CollnetGroup &g, tutti_status status, std::st
   e.message = s.ok() ? "it ended" : s.error().message;
   if (g.group && collnet_.table->group_why(g.group, &why) == TUTTI_OK && why.reason != TUTTI_COLLNET_FINE) {
     if (*why.text) e.message = std::string(why.text, strnlen(why.text, sizeof why.text));
+    reason_ = why.reason;
     if (why.reason == TUTTI_COLLNET_TIMEOUT) e.code = Code::timeout;
     if (why.member >= 0 && static_cast<size_t>(why.member) < g.members.size()) {
       e.peer = g.members[static_cast<size_t>(why.member)];

@@ -97,6 +97,7 @@ public:
   // Posts that the plugin, or the backlog, still has, but for those ahead.
   bool pending() const { return outstanding_ > ahead_; }
   const std::optional<Error> &failure() const { return failure_; } // why a group, and so all of them, ended
+  tutti_collnet_reason reason() const { return reason_; }          // the same; FINE: not known
   bool arrived(const Ring &ring) const;                            // the next message from the group
   int wait_fd();                                                   // as NetPort's
   void close(); // all groups and the context: on return no posted buffer is touched again. Idempotent
@@ -128,6 +129,7 @@ private:
   std::vector<std::unique_ptr<GroupLink>> links_;
   uint64_t outstanding_ = 0, ahead_ = 0;
   std::optional<Error> failure_;
+  tutti_collnet_reason reason_ = TUTTI_COLLNET_FINE;
 };
 
 } // namespace tutti

@@ -166,7 +166,7 @@ Membership::Membership(Context &ctx, const std::vector<Ticket> &tickets, int32_t
   join.window = std::bit_floor(static_cast<uint32_t>(std::clamp<uint64_t>(window, least_window, most_window)));
   join.outstanding = config.outstanding ? std::min(config.outstanding, 4096u) : o.outstanding;
   join.chunk = o.chunk;
-  join.progress_ms = config.progress_ms ? config.progress_ms : o.progress_ms;
+  join.progress_ms = config.progress_ms ? std::min(config.progress_ms, o.progress_ms) : o.progress_ms;
   join.deadline_ms = config.deadline_ms;
   for (uint32_t i = 0; i < ctx.places().size(); i++) {
     join.token = token_of(tickets, i);

@@ -205,6 +205,42 @@ TEST_CASE("when the aggregator dies, operations without a result fail, and the n
         }) == 0);
 }
 
+// No plugin says so: the operation's own deadline ends the groups, and nobody else.
+TEST_CASE("a group that gives neither a result nor a reason is given up when the operation's time is over") {
+  const Env stops{"FAKE_COLLNET_STOP=3", "TUTTI_TIMEOUT=1500ms", "TUTTI_ALGO=all_reduce:collnet_direct"};
+  CHECK(run_on_hosts({0, 0, 1, 1, 2}, and_also(kPreferred, stops), [](Rank &r) {
+          size_t wrong = 0;
+          for (int turn = 0; turn < 3; turn++) EXPECT_OK(r, sum(r, turn, 500, &wrong));
+          EXPECT(r, sum(r, 3, 500, &wrong) == tuttiRemoteError);
+          EXPECT(r, has(tuttiGetLastError(r.comm), "collnet group 0"));
+          for (int turn = 4; turn < 8; turn++) EXPECT_OK(r, sum(r, turn, 500, &wrong));
+          EXPECT(r, wrong == 0);
+        }) == 0);
+  CHECK(run_on_hosts({0, 1, 1}, and_also(kRequired, stops), [](Rank &r) {
+          size_t wrong = 0;
+          for (int turn = 0; turn < 3; turn++) EXPECT_OK(r, sum(r, turn, 500, &wrong));
+          EXPECT(r, sum(r, 3, 500, &wrong) != tuttiSuccess);
+          const std::string error = tuttiGetLastError(r.comm);
+          EXPECT(r, has(error, "no progress for") && has(error, "collnet group 0"));
+          EXPECT(r, wrong == 0);
+        }) == 0);
+}
+
+TEST_CASE("a rank that has not called is what a timeout names, not the groups that wait for it") {
+  CHECK(
+      run_on_hosts({0, 1, 2}, and_also(kPreferred, {"TUTTI_TIMEOUT=1s", "TUTTI_ALGO=all_reduce:collnet_direct"}), [](Rank &r) {
+        size_t wrong = 0;
+        EXPECT_OK(r, sum(r, 0, 500, &wrong));
+        tuttiResult_t state = tuttiSuccess;
+        while (r.rank == 2 && state == tuttiSuccess) { // late, and then it learns what the others say
+          EXPECT_OK(r, tuttiCommGetAsyncError(r.comm, &state));
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+        EXPECT(r, sum(r, 1, 500, &wrong) != tuttiSuccess);
+        EXPECT(r, has(tuttiGetLastError(r.comm), "rank 2 has not called it"));
+      }) == 0);
+}
+
 // Operation 3 waits behind 2, which is lost. What rank 0 calls after it, of a size that the same groups serve and that runs in
 // another way without them, is no business of operation 3.
 TEST_CASE("an operation that was called before a loss runs in the way of its own size, whatever is called after it") {

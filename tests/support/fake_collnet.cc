@@ -4,6 +4,7 @@
 //   OUTSTANDING=N     granted; WINDOW=BYTES likewise; MBPS=N of all aggregators, HOST_MBPS=N of a host's link
 //   DTYPES=MASK       types that it reduces
 //   DIE=K             the aggregator dies when member 1 has posted K operations: later ones have no result
+//   STOP=K            it stops then: later ones have no result, and nobody says so
 //   REGISTERED=1      every buffer needs a registration
 //   NO_DEVICE=1       there is none
 #include <array>
@@ -275,6 +276,7 @@ void Group::look() {
   while (!posts_.empty()) {
     const uint64_t k = mine.done.load(), died = room_->died.load();
     if (died && k >= died) return fail_all(TUTTI_COLLNET_AGGREGATOR_LOST, -1);
+    if (k >= setting("STOP", UINT64_MAX)) return;
     for (uint32_t m = 0; m < members_; m++) {
       if (room_->seats[m].posted.load(std::memory_order_acquire) > k) continue;
       if (room_->seats[m].gone) fail_all(TUTTI_COLLNET_MEMBER_LOST, static_cast<int32_t>(m));
