@@ -1,6 +1,6 @@
-// Two rounds over the control plane. In the first every member of a group says where it listens, or what is against it; in the
-// second, once groups are ready or have failed, what was granted, or why not. All ranks see all answers and come to the same
-// end.
+// Rounds over the control plane. In the first every member of a group says where it listens, or what is against it. Then it
+// joins, and says what was granted, why not, or that it still waits, until all are ready or one has failed: who waits for a
+// member that has failed would learn of it only by a deadline. All ranks see all answers and come to the same end.
 #include "comm/collnet.h"
 #include "log/log.h"
 #include "topology/cluster.h"
@@ -15,6 +15,7 @@ namespace {
 
 constexpr auto kMostForGroups = std::chrono::seconds(30); // or a quarter of core.init_timeout
 constexpr auto kPause = std::chrono::microseconds(200);
+constexpr Nanos kFirstRound = std::chrono::milliseconds(50), kLongestRound = std::chrono::seconds(1); // of waiting for others
 constexpr uint32_t kLeastOutstanding = 2; // what plans are proved with
 
 void put(Bytes &out, std::span<const std::byte> piece) {
@@ -40,18 +41,34 @@ template <class T> std::span<const std::byte> raw(const T &value) {
 
 } // namespace
 
-// Groups that this rank is in, with an address each in the first round and caps in the second.
+// Groups that this rank is in, with an address each in the first round, and caps once they are ready.
 struct CollnetSetup::Offer {
+  struct Head {
+    tutti_collnet_reason reason = TUTTI_COLLNET_FINE; // of `why`, where a plugin gave one
+    uint32_t mbps = 0;
+    uint32_t ready = 0; // 1: all of its groups
+  } head;
   std::string why; // against it; "" = nothing
   std::string where;
-  uint32_t mbps = 0;
   std::map<uint32_t, Bytes> of_group;
 
+  bool refuses() const { return !why.empty(); }
+  // Who found out for itself what is wrong has more to say than who saw another one go, or waited in vain.
+  int weight() const {
+    switch (head.reason) {
+    case TUTTI_COLLNET_TIMEOUT:
+      return 1;
+    case TUTTI_COLLNET_MEMBER_LOST:
+      return 2;
+    default:
+      return 3;
+    }
+  }
   Bytes encode() const {
     Bytes out;
+    put(out, raw(head));
     put(out, std::as_bytes(std::span(why)));
     put(out, std::as_bytes(std::span(where)));
-    put(out, raw(mbps));
     for (const auto &[group, data] : of_group) {
       put(out, raw(group));
       put(out, data);
@@ -62,8 +79,8 @@ struct CollnetSetup::Offer {
     Offer o;
     Bytes a, b, c;
     const auto text = [](const Bytes &x) { return std::string(reinterpret_cast<const char *>(x.data()), x.size()); };
-    bool good = take(in, &a) && take(in, &b) && take(in, &c) && c.size() == sizeof o.mbps;
-    if (good) o.why = text(a), o.where = text(b), std::memcpy(&o.mbps, c.data(), sizeof o.mbps);
+    bool good = take(in, &a) && take(in, &b) && take(in, &c) && a.size() == sizeof o.head;
+    if (good) std::memcpy(&o.head, a.data(), sizeof o.head), o.why = text(b), o.where = text(c);
     while (good && !in.empty()) {
       uint32_t group = 0;
       good = take(in, &a) && take(in, &b) && a.size() == sizeof group;
@@ -147,7 +164,7 @@ CollnetSetup::Offer CollnetSetup::offer() {
   }
   CollnetPort &port = *engine_.collnet();
   o.where = port.plugin_name();
-  o.mbps = port.device().speed_mbps ? port.device().speed_mbps : net_mbps_;
+  o.head.mbps = port.device().speed_mbps ? port.device().speed_mbps : net_mbps_;
   for (uint32_t g = 0; g < heads_.size() && o.why.empty(); g++) {
     if (!member(g)) continue;
     auto address = port.listen(g);
@@ -159,10 +176,7 @@ CollnetSetup::Offer CollnetSetup::offer() {
   return o;
 }
 
-Status CollnetSetup::join(std::span<const Offer> offers, Deadline deadline) {
-  CollnetPort *port = engine_.collnet();
-  if (!port) return {};
-  const Nanos limit = std::min<Nanos>(kMostForGroups, config_.duration("core.init_timeout") / 4);
+Status CollnetSetup::begin_groups(std::span<const Offer> offers, CollnetPort &port, Nanos limit) {
   tutti_collnet_config c{};
   c.struct_size = sizeof c;
   c.job_id = job_;
@@ -174,15 +188,46 @@ Status CollnetSetup::join(std::span<const Offer> offers, Deadline deadline) {
     if (!member(g)) continue;
     std::vector<Bytes> addresses;
     for (const int32_t head : heads_[g]) addresses.push_back(offers[static_cast<size_t>(head)].of_group.at(g));
-    TUTTI_TRY(port->join(g, addresses, heads_[g], c));
+    TUTTI_TRY(port.join(g, addresses, heads_[g], c));
   }
-  const Deadline patience = Deadline::in(limit + limit / 2); // the plugin has its own
+  return {};
+}
+
+// Until the groups are ready, have failed, or the round is over. The plugin has a deadline of its own.
+void CollnetSetup::wait_for_groups(CollnetPort &port, Deadline round, Deadline patience, Offer *mine) {
   while (true) {
-    TUTTI_ASSIGN(ready, port->poll());
-    if (ready) return {};
-    if (patience.expired() || deadline.expired())
-      return fail(Code::timeout, "groups are neither ready nor failed after {} ms", c.deadline_ms);
+    const auto ready = port.poll();
+    if (!ready.ok()) {
+      mine->why = ready.status().error().message;
+      mine->head.reason = port.reason();
+      return;
+    }
+    if (*ready) break;
+    if (patience.expired()) {
+      mine->why = "its groups are neither ready nor failed in time";
+      mine->head.reason = TUTTI_COLLNET_TIMEOUT;
+    }
+    if (mine->refuses() || round.expired()) return;
     std::this_thread::sleep_for(kPause);
+  }
+  mine->head.ready = 1;
+  mine->where = port.plugin_name();
+  for (const CollnetGroup *g : port.groups()) mine->of_group[g->number] = Bytes(raw(g->caps).begin(), raw(g->caps).end());
+}
+
+Result<std::vector<CollnetSetup::Offer>> CollnetSetup::join(std::span<const Offer> offers, Deadline deadline) {
+  const Nanos limit = std::min<Nanos>(kMostForGroups, config_.duration("core.init_timeout") / 4);
+  const Deadline patience = Deadline::in(limit + limit / 2);
+  CollnetPort *port = engine_.collnet();
+  Offer mine;
+  mine.head.ready = port ? 0 : 1;
+  if (port)
+    if (Status s = begin_groups(offers, *port, limit); !s.ok()) mine.why = s.error().message;
+  for (Nanos round = kFirstRound;; round = std::min(2 * round, kLongestRound)) {
+    if (mine.head.ready == 0 && !mine.refuses()) wait_for_groups(*port, Deadline::in(round), patience, &mine);
+    TUTTI_ASSIGN(all, exchange(mine, deadline, "joining collnet groups"));
+    if (std::any_of(all.begin(), all.end(), [](const Offer &o) { return o.refuses(); })) return all;
+    if (std::all_of(all.begin(), all.end(), [](const Offer &o) { return o.head.ready == 1; })) return all;
   }
 }
 
@@ -196,16 +241,19 @@ Result<std::vector<CollnetSetup::Offer>> CollnetSetup::exchange(const Offer &min
   return out;
 }
 
-// The lowest rank that has something against it speaks for all.
+// Of the ranks that have something against it the one that knows most speaks for all, the lowest of several.
 bool CollnetSetup::agree(std::span<const Offer> offers) {
+  const auto name = [&](size_t r) { return fmt::format("rank {} ({})", r, bootstrap_.peer(static_cast<int>(r)).hostname); };
+  int weight = 0;
+  for (size_t r = 0; r < offers.size(); r++)
+    if (offers[r].refuses() && offers[r].weight() > weight)
+      weight = offers[r].weight(), facts_.why = fmt::format("{}: {}", name(r), offers[r].why);
   std::string plugin;
   for (size_t r = 0; r < offers.size() && facts_.why.empty(); r++) {
     const Offer &o = offers[r];
-    const std::string &host = bootstrap_.peer(static_cast<int>(r)).hostname;
-    if (!o.why.empty()) facts_.why = fmt::format("rank {} ({}): {}", r, host, o.why);
     if (o.where.empty()) continue;
     if (plugin.empty()) plugin = o.where;
-    if (plugin != o.where) facts_.why = fmt::format("rank {} ({}) uses collnet {}, others {}", r, host, o.where, plugin);
+    if (plugin != o.where) facts_.why = fmt::format("{} uses collnet {}, others {}", name(r), o.where, plugin);
   }
   return facts_.why.empty();
 }
@@ -254,20 +302,13 @@ Result<CollnetFacts> CollnetSetup::run(Deadline deadline) {
     heads_ = collnet_heads(topology_);
     TUTTI_ASSIGN(offers, exchange(offer(), deadline, "offering collnet groups"));
     if (agree(offers)) {
-      Offer granted;
-      if (Status s = join(offers, deadline); !s.ok()) granted.why = s.error().message;
-      if (CollnetPort *port = engine_.collnet(); port && granted.why.empty())
-        for (const CollnetGroup *g : port->groups()) {
-          granted.of_group[g->number] = Bytes(raw(g->caps).begin(), raw(g->caps).end());
-          if (granted.where.empty()) granted.where = port->plugin_name();
-        }
-      TUTTI_ASSIGN(grants, exchange(granted, deadline, "joining collnet groups"));
+      TUTTI_ASSIGN(grants, join(offers, deadline));
       if (agree(grants)) combine(grants);
     }
     facts_.on = facts_.why.empty();
     for (const Offer &o : offers) {
       if (facts_.where.empty()) facts_.where = o.where;
-      if (o.mbps && (facts_.host_mbps == 0 || o.mbps < facts_.host_mbps)) facts_.host_mbps = o.mbps;
+      if (o.head.mbps && (facts_.host_mbps == 0 || o.head.mbps < facts_.host_mbps)) facts_.host_mbps = o.head.mbps;
     }
     facts_.groups = static_cast<uint32_t>(heads_.size());
     if (!facts_.on) engine_.close_collnet();

@@ -25,7 +25,9 @@ private:
   bool wanted();
   Status open(Iface<tutti_collnet_v1> *collnet);
   Offer offer();
-  Status join(std::span<const Offer> offers, Deadline deadline);
+  Result<std::vector<Offer>> join(std::span<const Offer> offers, Deadline deadline);
+  Status begin_groups(std::span<const Offer> offers, CollnetPort &port, Nanos limit);
+  static void wait_for_groups(CollnetPort &port, Deadline round, Deadline patience, Offer *mine);
   Result<std::vector<Offer>> exchange(const Offer &mine, Deadline deadline, std::string_view what);
   bool agree(std::span<const Offer> offers);
   void combine(std::span<const Offer> offers);

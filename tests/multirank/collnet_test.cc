@@ -146,6 +146,17 @@ TEST_CASE("without a setting nobody is asked, and a refusal of one rank holds fo
         }) == 0);
 }
 
+// The others wait for a member that has failed, or have just stopped waiting: neither is the reason.
+TEST_CASE("the member that failed says why, and not those that wait for it") {
+  for (const Env &others : {Env{}, Env{"FAKE_COLLNET_DEADLINE=1"}}) {
+    const Env refused = and_also({"FAKE_COLLNET_REFUSE_ALONE=2:the key does not fit"}, others);
+    CHECK(run_on_hosts({0, 1, 2}, and_also(kPreferred, refused), [](Rank &r) {
+            const std::string why = explained(r, "all_reduce", 16)["collnet"]["why"];
+            EXPECT(r, has(why, "rank 2") && has(why, "the key does not fit"));
+          }) == 0);
+  }
+}
+
 TEST_CASE("where it is required, what is against it is an error of all ranks") {
   for (const char *fault : {"FAKE_COLLNET_REFUSE=1:no room", "FAKE_COLLNET_NO_DEVICE=1"})
     CHECK_MESSAGE(run_on_hosts(

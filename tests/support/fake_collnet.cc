@@ -1,6 +1,8 @@
 // A collnet for tests: members are processes of one machine that see each other's posts in memory of member 0, and each
 // combines for itself. Insists on what collnet.h lets a plugin insist on. FAKE_COLLNET_* in the environment shape it:
 //   REFUSE=M:TEXT     member M's group fails to be made, for that reason
+//   REFUSE_ALONE=M:TEXT   likewise, but the others are not told and wait for it for as long as they were given;
+//   DEADLINE=MS       in place of that
 //   OUTSTANDING=N     granted; WINDOW=BYTES likewise; MBPS=N of all aggregators, HOST_MBPS=N of a host's link
 //   DTYPES=MASK       types that it reduces
 //   DIE=K             the aggregator dies when member 1 has posted K operations: later ones have no result
@@ -9,6 +11,7 @@
 //   NO_DEVICE=1       there is none
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <deque>
 #include <fcntl.h>
@@ -82,6 +85,7 @@ private:
   };
   void check(const tutti_collnet_buf &buf, uint64_t bytes) const;
   void fail_all(tutti_collnet_reason reason, int32_t member);
+  uint32_t reason() const { return own_reason_ ? own_reason_ : room_->reason.load(); }
   void finish(const Post &post);
   void look();
   std::string text() const;
@@ -91,6 +95,8 @@ private:
   const uint32_t members_;
   const int32_t member_;
   const uint64_t outstanding_ = setting("OUTSTANDING", 8), window_ = setting("WINDOW", 1 << 20);
+  const std::chrono::steady_clock::time_point deadline_;
+  uint32_t own_reason_ = 0; // not the others'
   uint64_t bytes_out_ = 0, refused_ = 0;
   std::deque<Post> posts_; // not complete
 };
@@ -145,18 +151,26 @@ std::unique_ptr<Group> Listener::group_create(const std::vector<CollnetAddress> 
   return group;
 }
 
-Group::Group(Ctx &ctx, int room_fd, int32_t members, int32_t member, const tutti_collnet_config &)
-    : NetObject(ctx.host()), ctx_(ctx), members_(static_cast<uint32_t>(members)), member_(member) {
+bool is_refused(const char *name, int32_t member) {
+  const char *text = std::getenv(name);
+  return text && std::atoi(text) == member;
+}
+
+Group::Group(Ctx &ctx, int room_fd, int32_t members, int32_t member, const tutti_collnet_config &config)
+    : NetObject(ctx.host()), ctx_(ctx), members_(static_cast<uint32_t>(members)), member_(member),
+      deadline_(std::chrono::steady_clock::now() + std::chrono::milliseconds(setting("DEADLINE", config.deadline_ms))) {
   if (members_ > kMembers) fail(TUTTI_ERR_UNSUPPORTED, members, " members, of at most ", kMembers);
   void *at = ::mmap(nullptr, sizeof(Room), PROT_READ | PROT_WRITE, MAP_SHARED, room_fd, 0);
   if (at == MAP_FAILED) fail(TUTTI_ERR_SYSTEM, "mmap");
   room_ = static_cast<Room *>(at);
-  const char *refuse = std::getenv("FAKE_COLLNET_REFUSE");
-  if (refuse && std::atoi(refuse) == member) {
+  if (is_refused("FAKE_COLLNET_REFUSE", member)) {
     room_->member = member;
     room_->reason = TUTTI_COLLNET_NO_RESOURCE;
   }
-  room_->seats[member].joined = 1;
+  if (is_refused("FAKE_COLLNET_REFUSE_ALONE", member))
+    own_reason_ = TUTTI_COLLNET_AUTH;
+  else
+    room_->seats[member].joined = 1;
   ctx_.groups.push_back(this);
 }
 
@@ -169,7 +183,9 @@ Group::~Group() {
 }
 
 std::string Group::text() const {
-  const auto reason = room_->reason.load();
+  const auto reason = this->reason();
+  if (reason == TUTTI_COLLNET_TIMEOUT) return "not all members came";
+  if (reason == TUTTI_COLLNET_AUTH) return std::strchr(std::getenv("FAKE_COLLNET_REFUSE_ALONE"), ':') + 1;
   const std::string who = "member " + std::to_string(room_->member.load());
   if (reason == TUTTI_COLLNET_NO_RESOURCE) {
     const char *refuse = std::getenv("FAKE_COLLNET_REFUSE");
@@ -188,9 +204,11 @@ void Group::fail_all(tutti_collnet_reason reason, int32_t member) {
 }
 
 bool Group::ready(tutti_collnet_caps &out) {
-  if (room_->reason.load()) fail(TUTTI_ERR_REMOTE, text());
-  for (uint32_t m = 0; m < members_; m++)
-    if (!room_->seats[m].joined) return false;
+  bool all = true;
+  for (uint32_t m = 0; m < members_; m++) all = all && room_->seats[m].joined;
+  if (!all && !own_reason_ && std::chrono::steady_clock::now() >= deadline_) own_reason_ = TUTTI_COLLNET_TIMEOUT;
+  if (reason()) fail(TUTTI_ERR_REMOTE, text());
+  if (!all) return false;
   out.colls = 1u << TUTTI_COLL_ALL_REDUCE | 1u << TUTTI_COLL_REDUCE | 1u << TUTTI_COLL_BROADCAST | 1u << TUTTI_COLL_BARRIER;
   const uint64_t types = setting("DTYPES", ~uint64_t{0});
   for (uint32_t t = 0; t < TUTTI_DT_COUNT; t++)
@@ -210,9 +228,9 @@ bool Group::ready(tutti_collnet_caps &out) {
 }
 
 void Group::why(tutti_collnet_why &out) const {
-  out.reason = room_->reason.load();
+  out.reason = reason();
   if (!out.reason) return;
-  out.member = out.reason == TUTTI_COLLNET_AGGREGATOR_LOST ? -1 : room_->member.load();
+  out.member = own_reason_ || out.reason == TUTTI_COLLNET_AGGREGATOR_LOST ? -1 : room_->member.load();
   std::strncpy(out.text, text().c_str(), sizeof out.text - 1);
 }
 
