@@ -76,11 +76,14 @@ void CollnetPort::close() {
   tutti_collnet_completion done[kBatch];
   while (t.progress(ctx_, done, kBatch) > 0) {
   }
-  for (const auto &link : links_)
-    if (link->mr) t.mr_release(std::exchange(link->mr, nullptr));
-  for (const auto &link : links_)
-    for (GroupPost &p : link->posts)
-      if (p.home) cache_->give_back(std::exchange(p.home, nullptr));
+  {
+    std::lock_guard lock(mutex_); // links may be added meanwhile, for operations that will not use them
+    for (const auto &link : links_) {
+      if (link->mr) t.mr_release(std::exchange(link->mr, nullptr));
+      for (GroupPost &p : link->posts)
+        if (p.home) cache_->give_back(std::exchange(p.home, nullptr));
+    }
+  }
   cache_.reset();
   outstanding_ = ahead_ = 0;
   const auto turn = plugin_setup(collnet_.plugin);

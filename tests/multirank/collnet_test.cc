@@ -281,6 +281,26 @@ TEST_CASE("an operation that was called before a loss runs in the way of its own
                      }) == 0);
 }
 
+// For the thread sanitizer: the progress thread closes the groups while links to them are made.
+TEST_CASE("plans for further sizes are bound while the groups are lost") {
+  CHECK(run_on_hosts({0, 1, 2}, and_also(kPreferred, {"FAKE_COLLNET_DIE=2", "TUTTI_ALGO=all_reduce:collnet_direct"}),
+                     [](Rank &r) {
+                       std::vector<std::vector<int>> data;
+                       for (size_t count = 1; count <= 1 << 16; count *= 2) data.emplace_back(count, 1);
+                       for (auto &v : data) {
+                         EXPECT_OK(r, tuttiAllReduce(v.data(), v.data(), v.size(), tuttiInt32, tuttiSum, r.comm, nullptr));
+                         std::this_thread::sleep_for(std::chrono::milliseconds(5)); // the progress thread runs it
+                       }
+                       int failed = 0;
+                       while (failed < 20 && tuttiCommSynchronize(r.comm) != tuttiSuccess) failed++;
+                       EXPECT(r, failed >= 1);
+                       int after = 1;
+                       EXPECT_OK(r, tuttiAllReduce(&after, &after, 1, tuttiInt32, tuttiSum, r.comm, nullptr));
+                       EXPECT_OK(r, tuttiCommSynchronize(r.comm));
+                       EXPECT(r, after == r.n);
+                     }) == 0);
+}
+
 TEST_CASE("where it is required, all ranks end when the aggregator dies, and say why") {
   CHECK(run_on_hosts({0, 1, 1}, and_also(kRequired, {"FAKE_COLLNET_DIE=3"}), [](Rank &r) {
           size_t wrong = 0;
