@@ -2,6 +2,7 @@
 // joins, and says what was granted, why not, or that it still waits, until all are ready or one has failed: who waits for a
 // member that has failed would learn of it only by a deadline. All ranks see all answers and come to the same end.
 #include "comm/collnet.h"
+#include "comm/select/limits.h"
 #include "log/log.h"
 #include "topology/cluster.h"
 #include "transport/collnet_port.h"
@@ -291,8 +292,8 @@ void CollnetSetup::combine(std::span<const Offer> offers) {
     all.latency_ns = std::max(all.latency_ns, c.latency_ns);
   }
   all.bandwidth_mbps = bandwidth;
-  if (facts_.why.empty() && all.max_outstanding < kLeastOutstanding)
-    facts_.why = fmt::format("{} outstanding operation was granted, {} are needed", all.max_outstanding, kLeastOutstanding);
+  if (facts_.why.empty() && !facts_.holds(kLeastOutstanding, kMinSlot))
+    facts_.why = fmt::format("{} posts of {} bytes at once are needed, {}", kLeastOutstanding, kMinSlot, facts_.granted());
   if (facts_.why.empty() && all.alignment > 8)
     facts_.why = fmt::format("buffers have to be aligned to {} bytes, which users' need not be", all.alignment);
 }

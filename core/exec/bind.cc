@@ -1,6 +1,7 @@
 #include "exec/bind.h"
 #include "base/types.h"
 #include "exec/kernels.h"
+#include "plan/refs.h"
 #include "transport/collnet_port.h"
 #include "transport/net_port.h"
 #include <algorithm>
@@ -112,23 +113,6 @@ private:
     return {};
   }
 
-  // Most chunks in one message of a link: sizes its slots. Both ends have the same steps on it, so the same number.
-  uint32_t widest(const PlanLane &lane, bool sending, uint32_t index) const {
-    uint32_t most = 1;
-    for (const tutti_step &s : lane.steps) {
-      const uint32_t flag = sending ? TUTTI_STEP_SEND : TUTTI_STEP_RECV;
-      if (!(s.ops & flag)) continue;
-      const uint32_t first = sending ? s.send_first : s.recv_first, count = sending ? s.send_count : s.recv_count;
-      const uint32_t size = s.ops & TUTTI_STEP_SRC ? s.src.count : s.dst.count;
-      for (uint32_t i = 0; i < s.repeat; i++) {
-        const int64_t at = first + int64_t(s.link_stride) * i;
-        if (at <= index && index < at + count) most = std::max(most, size);
-        if (s.link_stride == 0) break;
-      }
-    }
-    return most;
-  }
-
   uint32_t route_of(const PlanLane &lane, const tutti_link &l, bool sending) const {
     const NetRoutes &routes = transport_.routes();
     const int me = transport_.bootstrap().rank();
@@ -164,7 +148,7 @@ private:
                     descriptors() ? fmt::format("slots that hold payloads, as those of protocol {} do not", p.name)
                                   : "ranks that all share memory");
       const bool net = transport_.link_class(l.peer) == LinkClass::net;
-      Geometry g{sel_.slot_bytes * widest(lane, sending, i), sel_.depth};
+      Geometry g{sel_.slot_bytes * most_chunks(lane, sending, i), sel_.depth};
       if (in_data() && !net) {
         g.line_bytes = p.line_bytes;
         g.payload_bytes = p.payload_bytes;
@@ -199,7 +183,7 @@ private:
     const auto number = static_cast<uint32_t>(l.peer);
     const CollnetGroup *group = port ? port->group(number) : nullptr;
     if (!group) return fail(Code::internal, "{}: this rank is no member of collnet group {}", where(lane_index), number);
-    const uint32_t slot = sel_.slot_bytes * widest(lane, sending, link);
+    const uint32_t slot = sel_.slot_bytes * most_chunks(lane, sending, link);
     if (port->window(number, slot) < plan_.min_depth)
       return fail(Code::invalid_argument, "{} needs {} posts under way in collnet group {}, {} of {} bytes were granted",
                   where(lane_index), plan_.min_depth, number, port->window(number, slot), slot);

@@ -5,12 +5,18 @@
 
 namespace tutti {
 
+uint32_t widest_group_message(const Plan &plan) {
+  uint32_t most = 0;
+  for (const PlanLane &lane : plan.lanes)
+    for (const bool sending : {true, false}) {
+      const auto &links = sending ? lane.send : lane.recv;
+      for (uint32_t i = 0; i < links.size(); i++)
+        if (links[i].flags & TUTTI_LINK_REDUCING) most = std::max(most, most_chunks(lane, sending, i));
+    }
+  return most;
+}
 bool has_groups(const Plan &plan) {
-  const auto reducing = [](const tutti_link &l) { return (l.flags & TUTTI_LINK_REDUCING) != 0; };
-  return std::any_of(plan.lanes.begin(), plan.lanes.end(), [&](const PlanLane &lane) {
-    return std::any_of(lane.send.begin(), lane.send.end(), reducing) ||
-           std::any_of(lane.recv.begin(), lane.recv.end(), reducing);
-  });
+  return widest_group_message(plan) > 0;
 }
 
 std::string rank_name(Plans plans, uint32_t rank) {

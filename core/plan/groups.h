@@ -32,7 +32,8 @@ private:
   std::vector<uint32_t> numbers_;                 // of groups in use; the i-th is rank n + i
 };
 
-bool has_groups(const Plan &plan); // some link is to a group
+bool has_groups(const Plan &plan);               // some link is to a group
+uint32_t widest_group_message(const Plan &plan); // chunks; 0: none is
 // "rank 3", or of the ranks that stand for groups "group 0".
 std::string rank_name(Plans plans, uint32_t rank);
 

@@ -1,6 +1,21 @@
 #include "plan/refs.h"
+#include <algorithm>
 
 namespace tutti {
+
+uint32_t most_chunks(const PlanLane &lane, bool sending, uint32_t link) {
+  uint32_t most = 1;
+  for (const tutti_step &s : lane.steps) {
+    if (!has(s, sending ? TUTTI_STEP_SEND : TUTTI_STEP_RECV)) continue;
+    const uint32_t first = sending ? s.send_first : s.recv_first, count = sending ? s.send_count : s.recv_count;
+    for (uint32_t i = 0; i < s.repeat; i++) {
+      const int64_t at = first + int64_t(s.link_stride) * i;
+      if (at <= link && link < at + count) most = std::max<uint32_t>(most, sizing_ref(s).count);
+      if (s.link_stride == 0) break;
+    }
+  }
+  return most;
+}
 
 uint32_t Plan::pieces() const {
   return in_chunks / coll_in_blocks(request.coll, static_cast<uint32_t>(request.nranks));

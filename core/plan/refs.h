@@ -49,6 +49,9 @@ inline tutti_chunk_id sizing_chunk(const Plan &p, uint32_t buf, uint32_t chunk) 
   return buf == TUTTI_BUF_SCRATCH ? p.scratch_size[chunk] : tutti_chunk_id{buf, chunk};
 }
 
+// Most chunks in one message of a link: sizes its slots. Both ends have the same steps on it, so the same number.
+uint32_t most_chunks(const PlanLane &lane, bool sending, uint32_t link);
+
 // A number that is the same on every rank for chunks that have the same size whatever the byte counts are: the chunk's place
 // in the collective as a whole. Uniform all-to-all blocks are all alike, so there it is the piece only.
 uint64_t chunk_identity(const Plan &p, uint32_t buf, uint32_t chunk);

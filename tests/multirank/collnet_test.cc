@@ -301,6 +301,29 @@ TEST_CASE("plans for further sizes are bound while the groups are lost") {
                      }) == 0);
 }
 
+// Ranks that are no members of a group know what it was granted as well: they neither wait for members that cannot, nor go
+// without them.
+TEST_CASE("slots that a call asks for are cut to what groups were granted") {
+  const auto asking = [](Rank &r, uint64_t slot) {
+    tuttiCallConfig_t c = TUTTI_CALL_CONFIG_INITIALIZER;
+    c.slotBytes = slot;
+    EXPECT_OK(r, tuttiCallConfigBegin(&c));
+    size_t wrong = 0;
+    const tuttiResult_t s = sum(r, 0, 400'000, &wrong);
+    EXPECT_OK(r, tuttiCallConfigEnd());
+    EXPECT(r, wrong == 0);
+    return s;
+  };
+  CHECK(run_on_hosts({0, 0, 1, 1}, and_also(kRequired, {"FAKE_COLLNET_WINDOW=1048576"}), [&](Rank &r) {
+          for (const uint64_t slot : {1024, 1 << 20, 4 << 20}) EXPECT_OK(r, asking(r, slot));
+        }) == 0);
+  CHECK(run_on_hosts({0, 0, 1, 1}, and_also(kPreferred, {"FAKE_COLLNET_WINDOW=1024"}), [&](Rank &r) {
+          const std::string why = explained(r, "all_reduce", 16)["collnet"]["why"];
+          EXPECT(r, has(why, "2 posts of 1024 bytes at once are needed, granted are 8 of"));
+          EXPECT_OK(r, asking(r, 1 << 20));
+        }) == 0);
+}
+
 TEST_CASE("where it is required, all ranks end when the aggregator dies, and say why") {
   CHECK(run_on_hosts({0, 1, 1}, and_also(kRequired, {"FAKE_COLLNET_DIE=3"}), [](Rank &r) {
           size_t wrong = 0;

@@ -282,8 +282,7 @@ Result<Asked> Selector::as_asked(const SelectionTable &table, uint32_t row, uint
   if (call.depth) l.depth = call.depth;
   if (call.buffer) l.buffer = call.buffer;
   clamp(out.choice, support(out.choice.algo, row).links, l);
-  if (uses_groups(out.choice.algo, row))
-    out.choice.channels = std::min(out.choice.channels, static_cast<uint32_t>(in_.topology->groups.size()));
+  fit_groups(out.choice, row, bytes, l);
   return out;
 }
 

@@ -2,6 +2,7 @@
 // on all of them.
 #pragma once
 #include "tutti/plugin/collnet.h"
+#include <fmt/format.h>
 #include <string>
 
 namespace tutti {
@@ -23,6 +24,16 @@ struct CollnetFacts {
   }
   // The same of the best that hosts do among themselves.
   double without() const { return hosts > 1 ? 2.0 * (hosts - 1) / hosts : 1; }
+  // So many posts of so many bytes at once.
+  bool holds(uint64_t posts, uint64_t bytes) const {
+    return posts <= caps.max_outstanding && (caps.max_bytes == 0 || bytes <= caps.max_bytes) &&
+           (caps.window_bytes == 0 || posts * bytes <= caps.window_bytes);
+  }
+  std::string granted() const {
+    const auto limit = [](uint64_t n) { return n ? fmt::format("{}", n) : std::string("any number of"); };
+    return fmt::format("granted are {} of at most {} bytes, {} bytes together", caps.max_outstanding, limit(caps.max_bytes),
+                       limit(caps.window_bytes));
+  }
   bool reduces(tutti_dtype dtype, tutti_redop op) const { return caps.dtype_ops >> (dtype * 4 + op) & 1; }
   bool serves(tutti_coll coll) const {
     return caps.colls >> (coll == TUTTI_COLL_BARRIER ? tutti_coll{TUTTI_COLL_ALL_REDUCE} : coll) & 1;

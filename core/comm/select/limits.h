@@ -4,6 +4,8 @@
 
 namespace tutti {
 
+constexpr uint32_t kMinSlot = 1024; // bytes; of links, whatever limits say
+
 struct ChannelLimits {
   uint32_t min = 1, max = 1; // of any way
   uint32_t unmeasured = 1;   // most of a way that nobody has measured

@@ -9,7 +9,6 @@
 namespace tutti {
 namespace {
 
-constexpr uint32_t kMinSlot = 1024;
 // A communicator's links have a few geometries; each may take this part of the cap.
 constexpr uint64_t kCapShare = 4;
 
@@ -63,19 +62,20 @@ Selector::Support Selector::ask_support(const Iface<tutti_algo_v1> &algo, uint32
   const tutti_coll coll = coll_of_row(row);
   const uint32_t flags = row == kRowV ? static_cast<uint32_t>(TUTTI_REQ_NONUNIFORM) : 0u;
   const PlanRequest request = make_request(*in_.topology, coll, 0, coll_has_root(coll) ? 0 : -1, 1, flags);
-  const auto none = [](const Error &why) { return Support{why.message, 0, false, why.code != Code::invalid_usage}; };
+  const auto none = [](const Error &why) { return Support{why.message, 0, 0, 0, why.code != Code::invalid_usage}; };
   if (Status s = algo_supports(algo, request); !s.ok()) {
     const bool lacks_groups = in_.collnet && !in_.collnet->on && asks_for_groups(algo, coll);
-    return lacks_groups ? Support{"collnet: " + in_.collnet->why, 0, false, false} : none(s.error());
+    return lacks_groups ? Support{"collnet: " + in_.collnet->why, 0, 0, 0, false} : none(s.error());
   }
   auto plan = build_plan(algo, request);
   if (!plan.ok()) return none(plan.status().error());
-  Support out{"", send_links(**plan), false, false};
+  Support out{"", send_links(**plan), 0, 0, false};
   if (in_.topology->groups.empty()) return out;
   const PlanRequest of_member = make_request(*in_.topology, coll, in_.topology->groups[0][0], request.root, 1, flags);
   auto members = build_plan(algo, of_member);
   if (!members.ok()) return none(members.status().error());
-  out.groups = has_groups(**members);
+  out.group_chunks = widest_group_message(**members);
+  out.group_posts = (*members)->min_depth;
   return out;
 }
 
@@ -90,9 +90,13 @@ namespace {
 constexpr double kHopUs = 8; // of a small message between hosts, where nothing better is known
 }
 
-std::string Selector::against_groups(const Iface<tutti_proto_v1> &proto, uint32_t row, uint64_t bytes) const {
+std::string Selector::against_groups(const Iface<tutti_algo_v1> &algo, const Iface<tutti_proto_v1> &proto, uint32_t row,
+                                     uint64_t bytes) const {
   const CollnetFacts &c = *in_.collnet;
   if (!c.serves(coll_of_row(row))) return fmt::format("collnet: its groups do not serve {}", row_name(row));
+  if (const Support &s = support(algo, row); !c.holds(s.group_posts, uint64_t(s.group_chunks) * kMinSlot))
+    return fmt::format("collnet: it needs {} posts of {} bytes at once, {}", s.group_posts, s.group_chunks * kMinSlot,
+                       c.granted());
   if (proto.table->signal == TUTTI_SIGNAL_DESCRIPTOR) return "when a collnet group is lost, memory would stay lent";
   if (adds(row) && mode(row) == Determinism::run && c.caps.repeat < TUTTI_COLLNET_REPEAT_RUN)
     return describe_determinism(determinism(row)) + ": bits of collnet groups differ from run to run";
@@ -106,18 +110,22 @@ std::string Selector::against_groups(const Iface<tutti_proto_v1> &proto, uint32_
 }
 
 // A channel for each group. Of long messages slots of a sixteenth, but the window holds four: every post has costs of its own,
-// in the aggregators and on the wire, which the model does not know. The window holds two in any case.
-void Selector::fit_groups(Rated &w, uint32_t row, uint64_t bytes, const Limits &limits) const {
-  if (!uses_groups(w.algo, row)) return;
+// in the aggregators and on the wire, which the model does not know. The window holds what plans are proved with in any case:
+// by what all ranks know, for those that are no members would wait for members that cannot post.
+template <class Way> void Selector::fit_groups(Way &w, uint32_t row, uint64_t bytes, const Limits &limits) const {
+  const auto [chunks, posts] =
+      std::pair<uint64_t, uint64_t>(support(w.algo, row).group_chunks, support(w.algo, row).group_posts);
+  if (chunks == 0) return;
   const tutti_collnet_caps &c = in_.collnet->caps;
   w.channels = std::min(w.channels, static_cast<uint32_t>(in_.topology->groups.size()));
   const uint64_t window = c.window_bytes ? c.window_bytes : 1 << 20, longest = c.max_bytes ? c.max_bytes : UINT64_MAX;
   const uint64_t wanted = std::min({bytes / w.channels / 16, window / 4, longest}) / kChunkAlign * kChunkAlign;
   if (!limits.slot_bytes && !limits.buffer) w.slot_bytes = std::max(w.slot_bytes, static_cast<uint32_t>(wanted));
-  const uint64_t most = std::min(longest, window / 2);
+  const uint64_t most = std::min(longest, c.window_bytes ? c.window_bytes / posts : UINT64_MAX) / chunks;
   while (w.slot_bytes > kMinSlot && w.slot_bytes > most)
     w.slot_bytes = static_cast<uint32_t>(align_up(w.slot_bytes / 2, kChunkAlign));
 }
+template void Selector::fit_groups(Choice &, uint32_t, uint64_t, const Limits &) const;
 
 // What is required holds for all that it serves: other ways are excluded, though a call may still ask for them.
 void Selector::prefer_groups(std::vector<Rated> &ways, uint32_t row) const {
@@ -306,7 +314,7 @@ std::vector<Rated> Selector::list(uint32_t row, uint64_t bytes) const {
       w.algo = algo;
       w.proto = proto;
       w.reason = reason;
-      if (w.reason.empty() && uses_groups(algo, row)) w.reason = against_groups(proto, row, bytes);
+      if (w.reason.empty() && uses_groups(algo, row)) w.reason = against_groups(algo, proto, row, bytes);
       if (w.reason.empty() && descriptors) w.reason = in_.no_pull;
       if (w.reason.empty() && descriptors && mode(row) == Determinism::run && adds(row) && !allowed_protos.forced(coll))
         w.reason = describe_determinism(determinism(row)) + ": every run finds out anew whether memory can be read";

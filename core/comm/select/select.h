@@ -71,7 +71,7 @@ public:
   // coll.deterministic = "size": the order that all plans of this row have to have.
   std::optional<uint64_t> promised_order(uint32_t row) const;
   // Plans of this algorithm use collnet groups; the same on all ranks.
-  bool uses_groups(const Iface<tutti_algo_v1> &algo, uint32_t row) const { return support(algo, row).groups; }
+  bool uses_groups(const Iface<tutti_algo_v1> &algo, uint32_t row) const { return support(algo, row).group_chunks > 0; }
   std::string determinism_note(uint32_t row) const; // what the setting did to this row; "" = nothing
   // All ways for one size: usable ones first and by cost, then those that options exclude, by cost, then the impossible ones.
   std::vector<Rated> rate(uint32_t row, uint64_t bytes) const;
@@ -117,9 +117,9 @@ private:
   void ask_tuner(const tutti_tune_query &query, const Limits &limits, std::vector<Rated> &ways) const;
   void rate_ways(uint32_t row, uint64_t bytes, std::vector<Rated> &ways) const;
   struct Support {
-    std::string reason;  // "" = supported
-    uint32_t links = 0;  // of rank 0, per channel
-    bool groups = false; // of a collnet
+    std::string reason;                         // "" = supported
+    uint32_t links = 0;                         // of rank 0, per channel
+    uint32_t group_chunks = 0, group_posts = 0; // to collnet groups: of the longest message, and at once; 0: it uses none
     bool broken = false; // not a collective that it leaves to others: an option of its own is wrong, or it failed
   };
   const Support &support(const Iface<tutti_algo_v1> &algo, uint32_t row) const;
@@ -136,9 +136,10 @@ private:
   const FixedOrder &own_order(const Iface<tutti_algo_v1> &algo, uint32_t row) const;
   const RowOrder &row_order(uint32_t row) const;
   // Of ways through collnet groups: what is against one beside what is against all; "" = nothing.
-  std::string against_groups(const Iface<tutti_proto_v1> &proto, uint32_t row, uint64_t bytes) const;
+  std::string against_groups(const Iface<tutti_algo_v1> &algo, const Iface<tutti_proto_v1> &proto, uint32_t row,
+                             uint64_t bytes) const;
   bool asks_for_groups(const Iface<tutti_algo_v1> &algo, tutti_coll coll) const;
-  void fit_groups(Rated &way, uint32_t row, uint64_t bytes, const Limits &limits) const;
+  template <class Way> void fit_groups(Way &way, uint32_t row, uint64_t bytes, const Limits &limits) const;
   void prefer_groups(std::vector<Rated> &ways, uint32_t row) const;
   std::string impossible(const Iface<tutti_algo_v1> &algo, uint32_t row) const; // under every protocol; "" = it is not
   std::vector<Rated> list(uint32_t row, uint64_t bytes) const;
