@@ -4,6 +4,7 @@
 #include "comm/collnet.h"
 #include "comm/select/limits.h"
 #include "log/log.h"
+#include "plan/chunks.h"
 #include "topology/cluster.h"
 #include "transport/collnet_port.h"
 #include <algorithm>
@@ -294,8 +295,10 @@ void CollnetSetup::combine(std::span<const Offer> offers) {
   all.bandwidth_mbps = bandwidth;
   if (facts_.why.empty() && !facts_.holds(kLeastOutstanding, kMinSlot))
     facts_.why = fmt::format("{} posts of {} bytes at once are needed, {}", kLeastOutstanding, kMinSlot, facts_.granted());
-  if (facts_.why.empty() && all.alignment > 8)
-    facts_.why = fmt::format("buffers have to be aligned to {} bytes, which users' need not be", all.alignment);
+  // What users' buffers are not is made up for in slots, which are as long as this.
+  if (facts_.why.empty() && all.alignment > 0 && kChunkAlign % all.alignment != 0)
+    facts_.why = fmt::format("buffers and sizes have to be multiples of {} bytes; of 1, 2, 4 to {} they can be", all.alignment,
+                             kChunkAlign);
 }
 
 Result<CollnetFacts> CollnetSetup::run(Deadline deadline) {

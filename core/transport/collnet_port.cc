@@ -1,5 +1,6 @@
 #include "transport/collnet_port.h"
 #include "log/log.h"
+#include "plan/chunks.h"
 #include "transport/net_port.h"
 #include <algorithm>
 #include <cstring>
@@ -254,16 +255,20 @@ void CollnetPort::post(GroupLink &link, const void *data, uint64_t bytes, uint64
   tutti_collnet_op &op = p.op = {};
   op.struct_size = sizeof op;
   op.coll = call.coll, op.dtype = call.dtype, op.op = call.op, op.root = call.root;
-  op.bytes = bytes;
+  const uint64_t unit = std::max(1u, g.caps.alignment);
+  p.bytes = bytes;
+  op.bytes = align_up(bytes, unit); // alike on all members
   op.tag = tag;
   const bool root = call.root == g.member;
   if (call.coll != TUTTI_COLL_BROADCAST || root) {
-    p.home = home && cache_ ? cache_->take(data, bytes) : nullptr;
-    if (home && (p.home || !needs_mr())) {
+    const bool fits = home && op.bytes == bytes && reinterpret_cast<uintptr_t>(data) % unit == 0;
+    p.home = fits && cache_ ? cache_->take(data, bytes) : nullptr;
+    if (fits && (p.home || !needs_mr())) {
       op.send = {const_cast<void *>(data), p.home ? reinterpret_cast<tutti_collnet_mr *>(p.home->mr) : nullptr};
     } else {
       op.send = {link.slot(k, false), link.mr};
       std::memcpy(op.send.addr, data, bytes);
+      std::memset(static_cast<uint8_t *>(op.send.addr) + bytes, 0, op.bytes - bytes);
     }
   }
   if (call.coll == TUTTI_COLL_ALL_REDUCE || (call.coll == TUTTI_COLL_REDUCE) == root) op.recv = {link.slot(k, true), link.mr};
@@ -306,7 +311,7 @@ int CollnetPort::receive(Ring &ring, uint64_t bytes, uint64_t tag, const GroupCa
 
 void CollnetPort::consume(Ring &ring) {
   GroupLink &link = *ring.group;
-  const uint64_t bytes = link.post(link.collected).op.bytes;
+  const uint64_t bytes = link.post(link.collected).bytes;
   link.collected++;
   ring_advance(ring, bytes, bytes);
 }

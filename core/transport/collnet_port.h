@@ -23,7 +23,8 @@ class GroupLink;
 
 struct GroupPost {
   GroupLink *link = nullptr;
-  tutti_collnet_op op{};
+  tutti_collnet_op op{};          // op.bytes: with what alignment adds
+  uint64_t bytes = 0;             // of the message
   MrCache::Entry *home = nullptr; // holds what is sent while that is posted, where it is the user's memory
   bool taken = false;             // by the plugin
   bool complete = false;

@@ -100,6 +100,22 @@ TEST_CASE("buffers are registered where a group needs that") {
   CHECK(run_on_hosts({0, 1, 1}, and_also(kRequired, {"FAKE_COLLNET_REGISTERED=1"}), every_collective) == 0);
 }
 
+TEST_CASE("where a group wants buffers and sizes aligned, odd ones are right too") {
+  for (const char *unit : {"FAKE_COLLNET_ALIGN=8", "FAKE_COLLNET_ALIGN=64"})
+    CHECK_MESSAGE(run_on_hosts({0, 1, 1}, and_also(kRequired, {unit, "FAKE_COLLNET_REGISTERED=1"}),
+                               [](Rank &r) {
+                                 every_collective(r);
+                                 for (const size_t count : {1, 3, 1001}) { // from an odd address
+                                   std::vector<signed char> in(count + 1, static_cast<signed char>(r.rank)), out(count + 1);
+                                   EXPECT_OK(r, tuttiAllReduce(in.data() + 1, out.data() + 1, count, tuttiInt8, tuttiSum,
+                                                               r.comm, nullptr));
+                                   EXPECT_OK(r, tuttiCommSynchronize(r.comm));
+                                   for (size_t i = 1; i <= count; i++) EXPECT(r, out[i] == 3);
+                                 }
+                               }) == 0,
+                  unit);
+}
+
 TEST_CASE("operations that wait for their turn are posted ahead, and stay apart") {
   CHECK(run_on_hosts({0, 1, 2}, and_also(kRequired, {}), [](Rank &r) {
           constexpr int kOps = 100, kCount = 16;

@@ -8,6 +8,7 @@
 //   DIE=K             the aggregator dies when member 1 has posted K operations: later ones have no result
 //   STOP=K            it stops then: later ones have no result, and nobody says so
 //   REGISTERED=1      every buffer needs a registration
+//   ALIGN=N           buffers and sizes have to be multiples of it
 //   NO_DEVICE=1       there is none
 #include <array>
 #include <atomic>
@@ -216,7 +217,7 @@ bool Group::ready(tutti_collnet_caps &out) {
   out.max_bytes = kMostBytes;
   out.window_bytes = window_;
   out.max_outstanding = static_cast<uint32_t>(outstanding_);
-  out.alignment = 1;
+  out.alignment = static_cast<uint32_t>(setting("ALIGN", 1));
   out.max_members = kMembers;
   out.mem_kinds = TUTTI_MEM_HOST;
   out.repeat = TUTTI_COLLNET_REPEAT_SIZE;
@@ -235,6 +236,8 @@ void Group::why(tutti_collnet_why &out) const {
 }
 
 void Group::check(const tutti_collnet_buf &buf, uint64_t bytes) const {
+  const uint64_t unit = setting("ALIGN", 1);
+  if (bytes % unit || reinterpret_cast<uintptr_t>(buf.addr) % unit) fail(TUTTI_ERR_INVALID, "not aligned to ", unit, " bytes");
   if (!buf.addr || !setting("REGISTERED", 0)) return;
   const auto *mr = reinterpret_cast<const Mr *>(buf.mr);
   const auto *at = static_cast<const char *>(buf.addr);
