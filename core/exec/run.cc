@@ -293,7 +293,8 @@ bool EngineImpl::may_post(const Queued &op, uint64_t seq) {
 bool EngineImpl::post_ahead() {
   CollnetPort &port = *transport_->collnet();
   const uint64_t present = completed_.load(std::memory_order_relaxed) + 1, tail = tail_.load(std::memory_order_acquire);
-  if (active_->lanes[0].pc == 0) return false; // its own post comes first
+  const Lane &lane = active_->lanes[0];
+  if (lane.pc == 0 || lane.slice + 1 < slices_) return false; // its own posts come first
   bool any = false;
   for (uint64_t seq = present + 1 + port.ahead(); seq <= tail; seq++) {
     Queued &op = queued(seq);
