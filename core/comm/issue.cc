@@ -66,8 +66,8 @@ Result<Communicator::Resolved> Communicator::find_bound(const Op &op, uint32_t b
   if (!way.algo) return tutti::fail(Code::invalid_usage, "{}", way.refusal);
   const BoundKey key{op.row, place, op.dtype, op.redop, root, false, op.in_place};
   const bool groups = collnet_.on && selector_->uses_groups(way.algo, op.row);
-  // What groups do not reduce runs as if there were none.
-  const bool served = !coll_reduces(coll_of_row(op.row)) || collnet_.reduces(op.dtype, op.redop);
+  // What groups do not reduce runs as if there were none. They are asked about all that is posted, broadcasts too.
+  const bool served = collnet_.reduces(op.dtype, op.redop);
   Resolved out;
   if (groups && (!served || !collnet_.required)) {
     TUTTI_ASSIGN(plain, plain_bound(op, bucket));
