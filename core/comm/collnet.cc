@@ -11,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <thread>
+#include <tuple>
 
 namespace tutti {
 namespace {
@@ -50,8 +51,8 @@ struct CollnetSetup::Offer {
     uint32_t mbps = 0;
     uint32_t ready = 0; // 1: all of its groups
   } head;
-  std::string why; // against it; "" = nothing
-  std::string where;
+  std::string why;           // against it; "" = nothing
+  std::string where, device; // the plugin, and the way into its network
   std::map<uint32_t, Bytes> of_group;
 
   bool refuses() const { return !why.empty(); }
@@ -71,6 +72,7 @@ struct CollnetSetup::Offer {
     put(out, raw(head));
     put(out, std::as_bytes(std::span(why)));
     put(out, std::as_bytes(std::span(where)));
+    put(out, std::as_bytes(std::span(device)));
     for (const auto &[group, data] : of_group) {
       put(out, raw(group));
       put(out, data);
@@ -79,10 +81,10 @@ struct CollnetSetup::Offer {
   }
   static Result<Offer> decode(std::span<const std::byte> in, int rank) {
     Offer o;
-    Bytes a, b, c;
+    Bytes a, b, c, d;
     const auto text = [](const Bytes &x) { return std::string(reinterpret_cast<const char *>(x.data()), x.size()); };
-    bool good = take(in, &a) && take(in, &b) && take(in, &c) && a.size() == sizeof o.head;
-    if (good) std::memcpy(&o.head, a.data(), sizeof o.head), o.why = text(b), o.where = text(c);
+    bool good = take(in, &a) && take(in, &b) && take(in, &c) && take(in, &d) && a.size() == sizeof o.head;
+    if (good) std::memcpy(&o.head, a.data(), sizeof o.head), o.why = text(b), o.where = text(c), o.device = text(d);
     while (good && !in.empty()) {
       uint32_t group = 0;
       good = take(in, &a) && take(in, &b) && a.size() == sizeof group;
@@ -214,6 +216,7 @@ void CollnetSetup::wait_for_groups(CollnetPort &port, Deadline round, Deadline p
   }
   mine->head.ready = 1;
   mine->where = port.plugin_name();
+  mine->device = port.device().name;
   for (const CollnetGroup *g : port.groups()) mine->of_group[g->number] = Bytes(raw(g->caps).begin(), raw(g->caps).end());
 }
 
@@ -260,39 +263,60 @@ bool CollnetSetup::agree(std::span<const Offer> offers) {
   return facts_.why.empty();
 }
 
+namespace {
+
+// What all of them can do.
+void restrict_to(const tutti_collnet_caps &c, tutti_collnet_caps &all) {
+  const auto limit = [](uint64_t a, uint64_t b) { return a && b ? std::min(a, b) : std::max(a, b); }; // 0 = no limit
+  all.colls &= c.colls;
+  all.dtype_ops &= c.dtype_ops;
+  all.max_bytes = limit(all.max_bytes, c.max_bytes);
+  all.window_bytes = limit(all.window_bytes, c.window_bytes);
+  all.max_outstanding = std::min(all.max_outstanding, c.max_outstanding);
+  all.alignment = std::max(all.alignment, c.alignment);
+  all.accumulate = std::min(all.accumulate, c.accumulate);
+  all.repeat = std::min(all.repeat, c.repeat);
+  all.tree_depth = std::max(all.tree_depth, c.tree_depth);
+  all.latency_ns = std::max(all.latency_ns, c.latency_ns);
+}
+
+} // namespace
+
+// Members of a group may have been granted different limits; what decides bytes and bits of a post they have alike. Groups
+// that go through one device share its aggregators.
 void CollnetSetup::combine(std::span<const Offer> offers) {
   tutti_collnet_caps &all = facts_.caps;
-  bool first = true;
-  uint64_t bandwidth = 0;
+  std::map<std::string, tutti_collnet_caps> devices;
   for (uint32_t g = 0; g < heads_.size(); g++) {
-    tutti_collnet_caps of_first{};
+    tutti_collnet_caps first{};
     for (const int32_t head : heads_[g]) {
+      const Offer &o = offers[static_cast<size_t>(head)];
       tutti_collnet_caps c{};
-      const Bytes &data = offers[static_cast<size_t>(head)].of_group.at(g);
+      const Bytes &data = o.of_group.at(g);
       std::memcpy(&c, data.data(), std::min(sizeof c, data.size()));
-      if (head == heads_[g].front()) of_first = c;
-      if (std::memcmp(&c, &of_first, sizeof c) != 0)
-        facts_.why = fmt::format("rank {} was granted something else in group {} than rank {}", head, g, heads_[g].front());
+      if (head == heads_[g].front()) {
+        first = c;
+        tutti_collnet_caps &of_device = devices.try_emplace(o.device, c).first->second;
+        of_device.bandwidth_mbps = std::max(of_device.bandwidth_mbps, c.bandwidth_mbps);
+        of_device.aggregators = std::max(of_device.aggregators, c.aggregators);
+        if (g == 0) all = c;
+      }
+      const std::tuple<const char *, uint64_t, uint64_t> alike[] = {{"order_id", c.order_id, first.order_id},
+                                                                    {"alignment", c.alignment, first.alignment}};
+      for (const auto &[what, mine, theirs] : alike)
+        if (facts_.why.empty() && mine != theirs)
+          facts_.why =
+              fmt::format("rank {} has {} {} in group {}, rank {} has {}", head, what, mine, g, heads_[g].front(), theirs);
+      restrict_to(c, all);
     }
-    const tutti_collnet_caps &c = of_first;
-    bandwidth += c.bandwidth_mbps;
-    if (std::exchange(first, false)) {
-      all = c;
-      continue;
-    }
-    all.colls &= c.colls;
-    all.dtype_ops &= c.dtype_ops;
-    all.max_bytes = std::min(all.max_bytes, c.max_bytes);
-    all.window_bytes = std::min(all.window_bytes, c.window_bytes);
-    all.max_outstanding = std::min(all.max_outstanding, c.max_outstanding);
-    all.alignment = std::max(all.alignment, c.alignment);
-    all.accumulate = std::min(all.accumulate, c.accumulate);
-    all.repeat = std::min(all.repeat, c.repeat);
-    all.tree_depth = std::max(all.tree_depth, c.tree_depth);
-    all.aggregators += c.aggregators;
-    all.latency_ns = std::max(all.latency_ns, c.latency_ns);
   }
-  all.bandwidth_mbps = bandwidth;
+  all.bandwidth_mbps = all.aggregators = 0;
+  bool known = true;
+  for (const auto &[name, c] : devices) {
+    all.bandwidth_mbps += c.bandwidth_mbps, all.aggregators += c.aggregators;
+    known &= c.bandwidth_mbps != 0;
+  }
+  if (!known) all.bandwidth_mbps = 0;
   if (facts_.why.empty() && !facts_.holds(kLeastOutstanding, kMinSlot))
     facts_.why = fmt::format("{} posts of {} bytes at once are needed, {}", kLeastOutstanding, kMinSlot, facts_.granted());
   // What users' buffers are not is made up for in slots, which are as long as this.

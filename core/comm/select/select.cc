@@ -100,13 +100,13 @@ std::string Selector::against_groups(const Iface<tutti_algo_v1> &algo, const Ifa
   if (proto.table->signal == TUTTI_SIGNAL_DESCRIPTOR) return "when a collnet group is lost, memory would stay lent";
   if (adds(row) && mode(row) == Determinism::run && c.caps.repeat < TUTTI_COLLNET_REPEAT_RUN)
     return describe_determinism(determinism(row)) + ": bits of collnet groups differ from run to run";
-  if (c.required || c.host_mbps == 0) return "";
+  if (c.required || c.host_mbps == 0 || c.caps.bandwidth_mbps == 0) return "";
   const double wire_us = static_cast<double>(bytes) * 8 / c.host_mbps;
   const double latency_us = 2 * kHopUs * std::max(1u, c.caps.tree_depth) + c.caps.latency_ns * 1e-3;
-  if (wire_us <= latency_us || c.crowding() < c.without()) return "";
+  if (wire_us <= latency_us || c.pays(coll_of_row(row))) return "";
   return fmt::format("collnet: aggregators of {} Mbit/s for {} hosts of {} Mbit/s take {:.2f} times a message's way out of a "
                      "host, hosts among themselves {:.2f}",
-                     c.caps.bandwidth_mbps, c.hosts, c.host_mbps, c.crowding(), c.without());
+                     c.caps.bandwidth_mbps, c.hosts, c.host_mbps, c.crowding(), c.without(coll_of_row(row)));
 }
 
 // A channel for each group. Of long messages slots of a sixteenth, but the window holds four: every post has costs of its own,
