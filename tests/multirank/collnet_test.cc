@@ -16,7 +16,7 @@ namespace {
 using Env = std::vector<std::string>;
 
 Env with(Env more) {
-  more.emplace_back("TUTTI_PLUGIN_PATH=" FAKE_DIR);
+  more.emplace_back("TUTTI_PLUGIN_PATH=" FAKE_DIR); // of two the first holds
   more.emplace_back("TUTTI_CALIBRATE=off");
   return more;
 }
@@ -36,6 +36,14 @@ nlohmann::json explained(Rank &r, const char *coll, size_t count) {
   std::vector<char> text(1 << 17);
   if (!EXPECT_OK(r, tuttiCommExplain(r.comm, coll, count, tuttiFloat32, text.data(), text.size()))) return {};
   return nlohmann::json::parse(text.data());
+}
+
+// What is against some way of running it.
+bool refused(Rank &r, const char *coll, size_t count, const char *reason) {
+  const auto e = explained(r, coll, count);
+  bool said = false;
+  for (const auto &way : e["ways"]) said |= has(way.value("refused", ""), reason);
+  return said;
 }
 
 bool by_collnet(Rank &r, const char *coll, size_t count) {
@@ -189,25 +197,44 @@ TEST_CASE("where it is required, what is against it is an error of all ranks") {
 TEST_CASE("types that groups do not reduce go another way") {
   CHECK(run_on_hosts({0, 1}, and_also(kRequired, {"FAKE_COLLNET_DTYPES=0x80"}), [](Rank &r) { // float32 only
           for (const auto type : {tuttiFloat32, tuttiInt32, tuttiFloat64})
-            run_case(r, {Coll::all_reduce, type, tuttiSum, 5000});
+            for (const Coll c : {Coll::all_reduce, Coll::reduce, Coll::broadcast}) run_case(r, {c, type, tuttiSum, 5000});
+          EXPECT_OK(r, tuttiBarrier(r.comm, nullptr));
+          EXPECT_OK(r, tuttiCommSynchronize(r.comm));
         }) == 0);
+}
+
+TEST_CASE("members that were granted different limits use groups all the same") {
+  CHECK(run_on_hosts({0, 1, 2}, and_also(kRequired, {"FAKE_COLLNET_UNEVEN=1"}), [](Rank &r) {
+          every_collective(r);
+          const auto e = explained(r, "all_reduce", 16);
+          EXPECT(r, e["collnet"]["window_bytes"] == 1 << 19);
+          EXPECT(r, e["collnet"]["outstanding"] == 4);
+        }) == 0);
+}
+
+TEST_CASE("what aggregators can take is weighed by collective, where it is known") {
+  CHECK(run_on_hosts({0, 1}, and_also(kPreferred, {"FAKE_COLLNET_HOST_MBPS=1000"}), [](Rank &r) { // B is not known
+          EXPECT(r, !refused(r, "all_reduce", 1 << 22, "aggregators of"));
+        }) == 0);
+  CHECK(
+      run_on_hosts({0, 1, 2, 3}, and_also(kPreferred, {"FAKE_COLLNET_MBPS=3000", "FAKE_COLLNET_HOST_MBPS=1000"}), [](Rank &r) {
+        EXPECT(r, explained(r, "all_reduce", 16)["collnet"]["aggregators_mbps"] == 3000);
+        EXPECT(r, !refused(r, "all_reduce", 1 << 22,
+                           "aggregators of 3000 Mbit/s")); // 1.33 times a copy, where hosts among themselves take 1.5
+        EXPECT(r, refused(r, "reduce", 1 << 22, "aggregators of 3000 Mbit/s")); // ... and here 1
+        EXPECT(r, refused(r, "broadcast", 1 << 22, "aggregators of 3000 Mbit/s"));
+      }) == 0);
 }
 
 TEST_CASE("aggregators that all hosts share are declined for long messages, with the reason") {
   CHECK(
       run_on_hosts({0, 1, 2, 3}, and_also(kPreferred, {"FAKE_COLLNET_MBPS=1000", "FAKE_COLLNET_HOST_MBPS=1000"}), [](Rank &r) {
-        const auto e = explained(r, "all_reduce", 1 << 20);
-        EXPECT(r, e["collnet"]["used"].get<bool>());
+        EXPECT(r, explained(r, "all_reduce", 1 << 20)["collnet"]["used"].get<bool>());
         EXPECT(r, !by_collnet(r, "all_reduce", 1 << 20));
-        bool said = false;
-        for (const auto &way : e["ways"]) said |= has(way.value("refused", ""), "aggregators of 1000 Mbit/s for 4 hosts");
-        EXPECT(r, said);
+        EXPECT(r, refused(r, "all_reduce", 1 << 20, "aggregators of 1000 Mbit/s for 4 hosts"));
       }) == 0);
-  CHECK(
-      run_on_hosts({0, 1, 2, 3}, and_also(kPreferred, {"FAKE_COLLNET_MBPS=8000", "FAKE_COLLNET_HOST_MBPS=1000"}), [](Rank &r) {
-        for (const auto &way : explained(r, "all_reduce", 1 << 20)["ways"])
-          EXPECT(r, !has(way.value("refused", ""), "aggregators of"));
-      }) == 0);
+  CHECK(run_on_hosts({0, 1, 2, 3}, and_also(kPreferred, {"FAKE_COLLNET_MBPS=8000", "FAKE_COLLNET_HOST_MBPS=1000"}),
+                     [](Rank &r) { EXPECT(r, !refused(r, "all_reduce", 1 << 20, "aggregators of")); }) == 0);
 }
 
 TEST_CASE("when the aggregator dies, operations without a result fail, and the next ones run without it and are right") {
@@ -295,6 +322,27 @@ TEST_CASE("an operation that was called before a loss runs in the way of its own
                        for (const int v : big) wrong += v != r.n;
                        EXPECT(r, wrong == 0);
                      }) == 0);
+}
+
+// Rank 0 has called the next operation while the others have not: all the same, all members post the slices of this one first.
+TEST_CASE("nothing is posted ahead before all slices of the present operation have been") {
+  const Env env{"TUTTI_PLUGIN_PATH=" FAKE_DIR ":" ONE_LANE_DIR, "TUTTI_ALGO=all_reduce:one_lane", "TUTTI_PROTO=simple",
+                "TUTTI_SLOT_BYTES=1024"};
+  CHECK(run_on_hosts({0, 1}, and_also(kRequired, env), [](Rank &r) {
+          std::vector<int> big(1024, 1), small(16, 1);
+          const auto add = [&](std::vector<int> &v) {
+            EXPECT_OK(r, tuttiAllReduce(v.data(), v.data(), v.size(), tuttiInt32, tuttiSum, r.comm, nullptr));
+          };
+          if (r.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100)); // rank 0 waits for the first slice
+          add(big);
+          if (r.rank == 1) EXPECT_OK(r, tuttiCommSynchronize(r.comm));
+          add(small);
+          EXPECT_OK(r, tuttiCommSynchronize(r.comm));
+          int wrong = 0;
+          for (const int v : big) wrong += v != r.n;
+          for (const int v : small) wrong += v != r.n;
+          EXPECT(r, wrong == 0);
+        }) == 0);
 }
 
 // For the thread sanitizer: the progress thread closes the groups while links to them are made.

@@ -9,6 +9,7 @@
 //   STOP=K            it stops then: later ones have no result, and nobody says so
 //   REGISTERED=1      every buffer needs a registration
 //   ALIGN=N           buffers and sizes have to be multiples of it
+//   UNEVEN=1          member 1 is granted half of the window, and half of the posts
 //   NO_DEVICE=1       there is none
 #include <array>
 #include <atomic>
@@ -95,7 +96,8 @@ private:
   Room *room_ = nullptr;
   const uint32_t members_;
   const int32_t member_;
-  const uint64_t outstanding_ = setting("OUTSTANDING", 8), window_ = setting("WINDOW", 1 << 20);
+  const uint64_t share_ = setting("UNEVEN", 0) && member_ == 1 ? 2 : 1;
+  const uint64_t outstanding_ = setting("OUTSTANDING", 8) / share_, window_ = setting("WINDOW", 1 << 20) / share_;
   const std::chrono::steady_clock::time_point deadline_;
   uint32_t own_reason_ = 0; // not the others'
   uint64_t bytes_out_ = 0, refused_ = 0;
@@ -255,6 +257,7 @@ tutti_status Group::post(const tutti_collnet_op &op, uint64_t cookie) {
              gets = op.coll == TUTTI_COLL_ALL_REDUCE || (op.coll == TUTTI_COLL_REDUCE) == root;
   if (gives != (op.send.addr != nullptr) || gets != (op.recv.addr != nullptr))
     fail(TUTTI_ERR_INVALID, "buffers of another kind");
+  if (!(setting("DTYPES", ~uint64_t{0}) >> op.dtype & 1)) fail(TUTTI_ERR_UNSUPPORTED, "type ", op.dtype, " was not offered");
   check(op.send, op.bytes);
   check(op.recv, op.bytes);
   Seat &seat = room_->seats[member_];
@@ -304,13 +307,14 @@ void Group::look() {
       return;
     }
     finish(posts_.front());
-    if (room_->reason.load()) return;
+    if (room_->reason.load() == TUTTI_COLLNET_MISMATCH) return;
     posts_.pop_front();
   }
 }
 
 void Group::progress() {
-  if (!room_->reason.load()) look();
+  const auto reason = room_->reason.load();
+  if (!reason || reason == TUTTI_COLLNET_AGGREGATOR_LOST) look(); // what has a result gets it
   if (!room_->reason.load() || posts_.empty()) return;
   host().set_error(TUTTI_ERR_REMOTE, text().c_str());
   for (const Post &p : posts_) ctx_.done.push_back({p.cookie, TUTTI_ERR_REMOTE, 0});
