@@ -46,9 +46,8 @@ enum { TUTTI_COLLNET_ADDR_BYTES = 256 }; /* largest address of a listener */
 enum {
   TUTTI_COLLNET_NEEDS_MR = 1u << 0, /* of a device: every buffer of more than 0 bytes needs a registration; otherwise mr may be
                                        NULL */
-  TUTTI_COLLNET_IN_PLACE =
-      1u << 1, /* of a device, and of a group: recv may be the same memory as send; else they are disjoint */
-  TUTTI_COLLNET_AVERAGES = 1u << 2 /* of a group: takes posts with AVERAGE, of each type that it sums */
+  TUTTI_COLLNET_IN_PLACE = 1u << 1, /* of a device and of a group: recv may be where send is; else they are disjoint */
+  TUTTI_COLLNET_AVERAGES = 1u << 2  /* of a group: takes posts with AVERAGE, of each type that it sums */
 };
 
 /* A way into an aggregating network. Out-struct of device_info(). */
@@ -85,7 +84,8 @@ typedef struct tutti_collnet_config {
   uint32_t progress_ms;  /* what holds up an operation for longer ends the group; 0 = the plugin's choice */
 } tutti_collnet_config;
 
-/* What arithmetic is done in, for the floats of 16 and 8 bits; all other types are exact in themselves. */
+/* What arithmetic is done in, for the floats of 16 and 8 bits. Those of 32 and 64 are rounded at every addition, integers wrap.
+ */
 typedef uint32_t tutti_collnet_accumulate;
 enum {
   TUTTI_COLLNET_ACC_ELEMENT = 0,      /* rounded at every addition */
@@ -120,7 +120,7 @@ typedef struct tutti_collnet_caps {
   uint32_t latency_ns;     /* of a small post, without the members' links; 0 = unknown */
   uint64_t bandwidth_mbps; /* into the aggregators together: N members get bandwidth / N each, no more than their own link;
                               0 = unknown. Groups of one communicator through devices of one rail share it */
-  uint64_t order_id;       /* hash of member order, shape of the tree and kind of arithmetic; 0 = not fixed. Tools show it */
+  uint64_t order_id;       /* hash of member order, shape of the tree and kind of arithmetic; 0 = not fixed */
   uint32_t progress_ms;    /* granted, and what the plugin adds to notice and to tell: see "Failure" above; > 0 */
   uint32_t reserved0;      /* 0 */
 } tutti_collnet_caps;
@@ -151,8 +151,8 @@ enum {
   TUTTI_COLLNET_FIELD_MEMBERS = 8,
   TUTTI_COLLNET_FIELD_AVERAGE = 9
 };
-/* Why a group failed, the first reason where there are several. Members may have different ones: the core shows that of the
- * lowest. Out-struct. */
+/* Why a group failed, the first reason where there are several. Members may have different ones: the core tells one, a
+ * MEMBER_LOST or TIMEOUT only where nobody knows more. Out-struct. */
 typedef struct tutti_collnet_why {
   uint32_t struct_size;
   tutti_collnet_reason reason;
@@ -207,7 +207,8 @@ typedef struct tutti_collnet_v1 {
   tutti_status (*device_count)(void *plugin, uint32_t *count) TUTTI_NOEXCEPT;
   /* INVALID, here and in ctx_create(): dev is not below the count. [setup] */
   tutti_status (*device_info)(void *plugin, uint32_t dev, tutti_collnet_dev *out) TUTTI_NOEXCEPT;
-  /* [setup] */
+  /* A member opens one device: of several the nearest to the network device that its channel goes through, by guid, pci, rail
+   * or NUMA node, else the first. May take the time that drivers take. [setup] */
   tutti_status (*ctx_create)(void *plugin, uint32_t dev, const tutti_collnet_ctx_config *config,
                              tutti_collnet_ctx **out) TUTTI_NOEXCEPT;
   /* The core has destroyed groups, listeners and registrations of the context before. [setup] */
