@@ -307,7 +307,8 @@ void Membership::fill(tutti_collnet_caps &out) const {
   out.repeat = TUTTI_COLLNET_REPEAT_SIZE;
   out.flags = TUTTI_COLLNET_IN_PLACE | TUTTI_COLLNET_AVERAGES;
   out.progress_ms = patience();
-  std::array<uint64_t, 2> order{members_, shards[0]->start().all.shape};
+  constexpr uint64_t arithmetic = 1; // goes up with a daemon that gives other bits for the same operands in the same order
+  std::array<uint64_t, 2> order{members_ | arithmetic << 32, shards[0]->start().all.shape};
   bool known = true;
   for (const auto &s : shards) {
     const Cover &all = s->start().all;
