@@ -85,7 +85,7 @@ reaches() {
   shift 2
   for _ in 1 2 3; do
     "$@"
-    awk -v m="$measured" -v b="$bound" -v side="$side" 'BEGIN {exit !(side == "least" ? m >= b : m <= b)}' && return
+    awk -v m="$measured" -v b="$bound" -v side="$side" 'BEGIN {exit !(m > 0 && (side == "least" ? m >= b : m <= b))}' && return
   done
   echo "in none of three tries at $side $bound"
   exit 1
