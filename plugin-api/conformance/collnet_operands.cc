@@ -3,6 +3,7 @@
 #include "collnet_bench.h"
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 
 namespace tutti::conformance {
 namespace {
@@ -17,10 +18,10 @@ template <class T> void put(T value, unsigned char *at) {
 
 // Small enough that no fold of three rounds in any type, with a sign, and without a zero among factors: it might be negative.
 int small_number(tutti_redop op, Random &random) {
-  const auto to = [&](int most) { return static_cast<int>(random.below(static_cast<uint64_t>(2 * most + 1))) - most; };
-  if (op == TUTTI_RED_SUM) return to(2);
-  if (op == TUTTI_RED_PROD) return (to(1) < 0 ? -1 : 1) * (to(1) < 0 ? 1 : 2);
-  return to(7);
+  const auto below = [&](uint64_t n) { return static_cast<int>(random.below(n)); };
+  if (op == TUTTI_RED_SUM) return below(5) - 2;
+  if (op == TUTTI_RED_PROD) return (below(2) ? 1 : -1) * (1 + below(2));
+  return below(15) - 7;
 }
 int combine(int a, int b, tutti_redop op) {
   if (op == TUTTI_RED_SUM) return a + b;
@@ -33,7 +34,8 @@ template <class T> void combine_into(unsigned char *into, const unsigned char *w
   T a, b;
   std::memcpy(&a, into, sizeof a);
   std::memcpy(&b, with, sizeof b);
-  const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
+  using Unsigned = std::make_unsigned_t<T>;
+  const uint64_t x = static_cast<Unsigned>(a), y = static_cast<Unsigned>(b);
   const T out = op == TUTTI_RED_SUM    ? static_cast<T>(x + y)
                 : op == TUTTI_RED_PROD ? static_cast<T>(x * y)
                 : op == TUTTI_RED_MAX  ? std::max(a, b)
