@@ -144,8 +144,6 @@ const std::vector<Option> &table() {
      .help = "fewest hosts of a communicator that reduces in the network",
      .env = "TUTTI_COLLNET_NODE_THRESHOLD", .aliases = {"NCCL_COLLNET_NODE_THRESHOLD"}, .min = 1, .max = 1 << 20,
      .scope = Scope::communicator, .agree = true},
-    {.key = "collnet.name", .help = "collnet plugin to use, by name, any case (empty = the first that has a device)",
-     .env = "TUTTI_COLLNET", .scope = Scope::communicator, .agree = true},
     {.key = "coll.min_channels", .type = TUTTI_OPT_INT, .default_value = "1", .help = "fewest channels of a collective",
      .env = "TUTTI_MIN_CHANNELS", .aliases = {"NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_NCHANNELS"},
      .min = 1, .max = 64, .scope = Scope::communicator, .agree = true, .per_class = true},
@@ -168,6 +166,10 @@ const std::vector<Option> &table() {
      .help = "what options of this table say for some collectives and sizes: [[coll.class]] tables, or ops=all_reduce,reduce "
              "max_bytes=64K algo=direct, with ; between two (see Scopes)",
      .env = "TUTTI_COLL_CLASS", .scope = Scope::communicator, .agree = true},
+
+    // ---- collnet
+    {.key = "collnet.name", .help = "collnet plugin to use, by name, any case (empty = the first that has a device)",
+     .env = "TUTTI_COLLNET", .scope = Scope::communicator, .agree = true},
 
     // ---- tuner: what is known better than measured
     {.key = "tuner.p2p_bandwidth", .type = TUTTI_OPT_INT, .default_value = "0",

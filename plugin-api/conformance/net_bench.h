@@ -109,7 +109,6 @@ template <class Fn> auto timed(const char *what, Fn &&fn) {
           what, took.count());
   return out;
 }
-std::string status_name(int32_t status);
 size_t open_descriptors();
 size_t live_threads();
 

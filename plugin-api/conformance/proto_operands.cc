@@ -82,6 +82,15 @@ void fill_8(Operands *o, size_t n, tutti_redop op, unsigned char (*encode)(unsig
 
 } // namespace
 
+void narrow_number(tutti_dtype t, unsigned value, unsigned char *at) {
+  if (t == TUTTI_DT_FLOAT8E4M3 || t == TUTTI_DT_FLOAT8E5M2) {
+    *at = t == TUTTI_DT_FLOAT8E4M3 ? e4m3_of(value) : e5m2_of(value);
+  } else {
+    const uint16_t bits = t == TUTTI_DT_FLOAT16 ? half_of(value) : bfloat_of(value);
+    std::memcpy(at, &bits, sizeof bits);
+  }
+}
+
 Operands operands(tutti_dtype t, tutti_redop op, size_t n, Random *random) {
   const size_t bytes = n * dtype_bytes(t);
   Operands o{std::vector<unsigned char>(bytes + 1), std::vector<unsigned char>(bytes + 1),

@@ -11,5 +11,7 @@ struct Operands {
 };
 // n elements each, and a byte more, so that data() of none is no null.
 Operands operands(tutti_dtype t, tutti_redop op, size_t n, Random *random);
+// A whole number up to 8 in a float of 16 or 8 bits, exactly.
+void narrow_number(tutti_dtype t, unsigned value, unsigned char *at);
 
 } // namespace tutti::conformance

@@ -40,6 +40,8 @@ std::span<const Case> tuner_cases();
 // Those of an interface id; empty when there is no suite for it.
 std::span<const Case> cases_of(std::string_view iface);
 
+std::string status_name(int32_t status);
+
 // xorshift: the same numbers on every machine.
 class Random {
 public:

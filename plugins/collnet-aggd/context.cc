@@ -232,6 +232,14 @@ void Membership::tick(Clock::time_point now) {
   close_failed();
 }
 
+// Milliseconds until a daemon has named who holds the others up, or is given up itself.
+uint32_t Membership::patience() const {
+  uint32_t granted = 0;
+  for (const auto &s : shards)
+    granted = std::max(granted, s->grant().progress_ms + s->start().all.depth * (500 + s->grant().progress_ms / 8));
+  return granted + 1500;
+}
+
 // Members that hold the others up are the daemons' to name; this finds daemons that do not even do that.
 void Membership::look_for_stop(Clock::time_point now) {
   if (!busy() || results_ != seen_ || moved_ == Clock::time_point{}) {
@@ -239,10 +247,7 @@ void Membership::look_for_stop(Clock::time_point now) {
     seen_ = results_;
     return;
   }
-  uint32_t granted = 0;
-  for (const auto &s : shards)
-    granted = std::max(granted, s->grant().progress_ms + s->start().all.depth * (500 + s->grant().progress_ms / 8));
-  if (now - moved_ < milliseconds(granted + 1500)) return;
+  if (now - moved_ < milliseconds(patience())) return;
   std::string names;
   for (const auto &s : shards)
     if (s->waits()) names += (names.empty() ? "" : ", ") + s->name();
@@ -300,8 +305,10 @@ void Membership::fill(tutti_collnet_caps &out) const {
   out.mem_kinds = TUTTI_MEM_HOST;
   out.accumulate = TUTTI_COLLNET_ACC_FLOAT32;
   out.repeat = TUTTI_COLLNET_REPEAT_SIZE;
-  out.flags = TUTTI_COLLNET_IN_PLACE;
-  std::array<uint64_t, 2> order{members_, shards[0]->start().all.shape};
+  out.flags = TUTTI_COLLNET_IN_PLACE | TUTTI_COLLNET_AVERAGES;
+  out.progress_ms = patience();
+  constexpr uint64_t arithmetic = 1; // goes up with a daemon that gives other bits for the same operands in the same order
+  std::array<uint64_t, 2> order{members_ | arithmetic << 32, shards[0]->start().all.shape};
   bool known = true;
   for (const auto &s : shards) {
     const Cover &all = s->start().all;

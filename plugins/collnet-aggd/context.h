@@ -42,6 +42,7 @@ private:
   uint64_t oldest() const override { return done_; }
   void chunk_done(uint64_t number) override;
   void failed(Fault fault) override;
+  uint32_t patience() const;
   void look_for_stop(Clock::time_point now);
   void close_failed();
   void finish(tutti_status status);

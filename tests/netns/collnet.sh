@@ -1,13 +1,18 @@
 #!/bin/bash
 # In-network reduction measured on hosts made of network namespaces around a bridge: collnet.sh RANK AGGD PART. Prints figures; fails
-# where a result is wrong, a rank fails, or a count of bytes is off (times are printed only). Exit 77: not possible here.
-# Everything made is removed again, whatever happens.
+# where a result is wrong, a rank fails, or a figure is not reached. Exit 77: not possible here. Everything made is removed again,
+# whatever happens.
 #   bytes    bytes out of and into every host, per byte of the message: at most 1.01; a ring beside it
-#   speed    hosts of 200 Mbit/s, a daemon that is not shaped: time of a ring / time of collnet
-#   tree     the same with two daemons of half the hosts each below a third one
+#   speed    hosts of 200 Mbit/s, a daemon that is not shaped: time of a ring / time of collnet, at least 1.45 with 4 hosts and
+#            1.65 with 8
+#   tree     the same with two daemons of half the hosts each below a third one: at most 5 % longer than with one
 #   slow     a daemon that is no faster than a host: the tuner declines, and says so
-#   rate     64 B with 1 and with 16 operations outstanding
+#   rate     64 B with 1 and with 16 operations outstanding: at least 10 times the rate
+# The best of three tries counts, for the machine may have other things to do: times, and the number of acknowledgements, go by that.
+# Ratios of times are held to these figures with TEST_FULL=1 (./dev full). Where a smoke run shares its machine with anybody a part of
+# them does: less than that is no noise.
 set -u
+if [ -n "${TEST_FULL:-}" ]; then at_4=1.45 at_8=1.65 of_tree=1.05 of_16=10; else at_4=1.35 at_8=1.5 of_tree=1.15 of_16=6; fi
 program=$1 aggd=$2 part=$3
 id=tutti-$$ folder=$(mktemp -d)
 spaces=() pids=() daemons=()
@@ -57,6 +62,7 @@ hosts() { # number [rate]
 run() {
   local n=$1 servers=$2 bytes=$3 rounds=$4 outstanding=$5 i
   shift 5
+  rm -f "$folder"/out.* # of more ranks
   pids=()
   for i in $(seq 0 $((n - 1))); do
     env TUTTI_RANK="$i" TUTTI_NRANKS="$n" TUTTI_COMM_ID=10.78.0.10:4479 TUTTI_HOSTID=h"$i" TUTTI_INIT_TIMEOUT=60s TUTTI_CALIBRATE=off TUTTI_SOCKET_FAMILY=AF_INET \
@@ -66,12 +72,24 @@ run() {
   done
   for p in "${pids[@]}"; do wait "$p" || { echo "a rank failed: $*"; exit 1; }; done
   sort -n "$folder"/out.[0-9]* >"$folder/out"
+  [[ $* != *required* || $(field 2) == collnet_direct ]] || { echo "runs by $(field 2): $*"; exit 1; }
 }
 one() { echo 10.78.0.200; }
 halves() { [ "$1" -lt 4 ] && echo 10.78.0.201 || echo 10.78.0.202; }
 field() { awk -v f="$1" 'NR == 1 {print $f}' "$folder/out"; }
 most() { awk -v f="$1" '$f > m {m = $f} END {print m}' "$folder/out"; }
-ratio() { awk -v a="$1" -v b="$2" 'BEGIN {printf "%.2f", a / b}'; }
+ratio() { awk -v a="$1" -v b="$2" 'BEGIN {printf "%.3f", a / b}'; }
+# reaches least|most BOUND COMMAND...: COMMAND says what it measured and sets $measured; three times at most, until it is as asked.
+reaches() {
+  local side=$1 bound=$2
+  shift 2
+  for _ in 1 2 3; do
+    "$@"
+    awk -v m="$measured" -v b="$bound" -v side="$side" 'BEGIN {exit !(m > 0 && (side == "least" ? m >= b : m <= b))}' && return
+  done
+  echo "in none of three tries at $side $bound"
+  exit 1
+}
 collnet=(TUTTI_COLLNET_ENABLE=required TUTTI_ALGO=all_reduce:collnet_direct)
 ring=(TUTTI_ALGO=all_reduce:ring)
 : "${HOSTS:=2 4 8}" # fewer, for a quick look
@@ -81,35 +99,47 @@ case $part in
 bytes)
   space agg 10.78.0.200 && daemon agg 10.78.0.200 0
   hosts 8
-  for n in $HOSTS; do
-    run "$n" one 4194304 10 1 "${ring[@]}"
+  bytes() { # hosts
+    local beside
+    run "$1" one 4194304 10 1 "${ring[@]}"
     beside="$(most 4) out, $(most 5) in"
-    run "$n" one 4194304 10 1 "${collnet[@]}"
-    [ "$(field 2)" = collnet_direct ] || { echo "runs by $(field 2)"; exit 1; }
-    echo "$n hosts, 4 MiB, bytes per byte of the message and host: collnet $(most 4) out, $(most 5) in; ring $beside"
-    awk '$4 > 1.01 || $5 > 1.01 {exit 1}' "$folder/out" || { echo "more than 1.01"; exit 1; }
-  done
+    run "$1" one 4194304 10 1 "${collnet[@]}"
+    measured=$(awk '{for (f = 4; f <= 5; f++) if ($f > m) m = $f} END {print m}' "$folder/out")
+    echo "$1 hosts, 4 MiB, bytes per byte of the message and host: collnet $(most 4) out, $(most 5) in; ring $beside"
+  }
+  for n in $HOSTS; do reaches most 1.01 bytes "$n"; done
   ;;
 speed)
   space agg 10.78.0.200 && daemon agg 10.78.0.200 0
   hosts 8 200mbit
-  for n in $HOSTS; do
-    run "$n" one 4194304 4 1 "${ring[@]}"
+  speed() { # hosts
+    local slower
+    run "$1" one 4194304 4 1 "${ring[@]}"
     slower=$(field 3)
-    run "$n" one 4194304 4 1 "${collnet[@]}"
-    echo "$n hosts of 200 Mbit/s, 4 MiB: ring $slower us, collnet $(field 3) us: $(ratio "$slower" "$(field 3)") x"
+    run "$1" one 4194304 4 1 "${collnet[@]}"
+    measured=$(ratio "$slower" "$(field 3)")
+    echo "$1 hosts of 200 Mbit/s, 4 MiB: ring $slower us, collnet $(field 3) us: $measured x"
+  }
+  for n in $HOSTS; do
+    case $n in 4) least=$at_4 ;; 8) least=$at_8 ;; *) least=0 ;; esac
+    reaches least "$least" speed "$n"
   done
   ;;
 tree)
   space agg 10.78.0.200 && daemon agg 10.78.0.200 0
-  hosts 8 200mbit
-  run 8 one 4194304 4 1 "${collnet[@]}"
-  flat=$(field 3)
   space left 10.78.0.201 && space right 10.78.0.202
   daemon left 10.78.0.201 0 10.78.0.200
   daemon right 10.78.0.202 0 10.78.0.200
-  run 8 halves 4194304 4 1 "${collnet[@]}"
-  echo "8 hosts of 200 Mbit/s, 4 MiB: one daemon $flat us, 2 x 4 below a root $(field 3) us: $(ratio "$(field 3)" "$flat") x"
+  hosts 8 200mbit
+  tree() {
+    local flat
+    run 8 one 4194304 4 1 "${collnet[@]}"
+    flat=$(field 3)
+    run 8 halves 4194304 4 1 "${collnet[@]}"
+    measured=$(ratio "$(field 3)" "$flat")
+    echo "8 hosts of 200 Mbit/s, 4 MiB: one daemon $flat us, 2 x 4 below a root $(field 3) us: $measured x"
+  }
+  reaches most "$of_tree" tree
   ;;
 slow)
   space agg 10.78.0.200 200mbit && daemon agg 10.78.0.200 10000 # as fast as veth says that hosts are
@@ -121,10 +151,15 @@ slow)
 rate)
   space agg 10.78.0.200 && daemon agg 10.78.0.200 0
   hosts 4
-  run 4 one 64 2000 1 "${collnet[@]}"
-  single=$(field 3)
-  run 4 one 64 500 16 "${collnet[@]}"
-  echo "4 hosts, 64 B: $single us an operation with 1 outstanding, $(field 3) us with 16: $(ratio "$single" "$(field 3)") x the rate"
+  rate() {
+    local single
+    run 4 one 64 2000 1 "${collnet[@]}"
+    single=$(field 3)
+    run 4 one 64 500 16 "${collnet[@]}"
+    measured=$(ratio "$single" "$(field 3)")
+    echo "4 hosts, 64 B: $single us an operation with 1 outstanding, $(field 3) us with 16: $measured x the rate"
+  }
+  reaches least "$of_16" rate
   ;;
 *)
   exit 2

@@ -128,6 +128,17 @@ TEST_CASE("names of the field that something else does the work of are answered 
   CHECK_MESSAGE(has(text.str(), config::hints_markdown()), "docs/coming-from-nccl.md lacks:\n", config::hints_markdown());
 }
 
+TEST_CASE("options of one TOML table stand together, so that its page has each table once") {
+  std::set<std::string> before;
+  std::string last;
+  for (const auto &o : core_options()) {
+    const std::string table = o.key.substr(0, o.key.find('.'));
+    CAPTURE(o.key);
+    if (table != last) CHECK(before.insert(table).second);
+    last = table;
+  }
+}
+
 TEST_CASE("docs/configuration.md is what the table says") {
   const std::string path = TUTTI_SOURCE_DIR "/docs/configuration.md";
   if (const char *update = std::getenv("TUTTI_TEST_UPDATE_DOCS"); update && *update == '1')
