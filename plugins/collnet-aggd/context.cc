@@ -57,11 +57,8 @@ std::unique_ptr<Mr> Context::mr_register(const tutti_region &region) {
   return std::make_unique<Mr>();
 }
 
-void Context::watch(int fd, Shard *shard) {
-  epoll_event event{};
-  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-  event.data.ptr = shard;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) plugin::fail_errno(errno, "cannot watch a connection");
+void Context::watch(Fd &fd, Shard *shard) {
+  if (const int err = fd.watch(epoll_.get(), shard)) plugin::fail_errno(err, "cannot watch a connection");
 }
 
 void Context::remove(Membership *group) {
@@ -173,7 +170,6 @@ Membership::Membership(Context &ctx, const std::vector<Ticket> &tickets, int32_t
     shards.push_back(std::make_unique<Shard>(*this, ctx.places()[i], o.key, join, i, static_cast<uint32_t>(ctx.places().size()),
                                              Tuning{join.window, o.silence}, o.connect, milliseconds(config.deadline_ms)));
   }
-  watched.assign(shards.size(), 0);
   ctx.add(this);
 }
 
@@ -214,7 +210,7 @@ void Membership::progress() {
     const size_t i = (k + static_cast<size_t>(member_)) % shards.size(); // members begin at different daemons
     Shard &s = *shards[i];
     s.pump(share);
-    if (s.fd() >= 0 && s.sockets() != watched[i]) ctx_.watch(s.fd(), &s), watched[i] = s.sockets();
+    if (s.fd() && !s.fd().watched()) ctx_.watch(s.fd(), &s);
   }
   close_failed();
 }

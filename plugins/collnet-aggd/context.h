@@ -33,7 +33,6 @@ public:
   bool may_move(); // without the context's events
 
   std::vector<std::unique_ptr<Shard>> shards;
-  std::vector<uint32_t> watched; // how many sockets of each epoll was told of
 
 private:
   Post *post(uint64_t number) override {
@@ -92,7 +91,7 @@ public:
   uint64_t servers() const { return servers_; }
   void add(Membership *group) { groups_.push_back(group); }
   void remove(Membership *group);
-  void watch(int fd, Shard *shard);
+  void watch(Fd &fd, Shard *shard);
   void complete(uint64_t cookie, tutti_status status) { completions_.push_back({cookie, status, 0}); }
 
 private:

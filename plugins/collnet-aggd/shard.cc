@@ -72,7 +72,6 @@ void Shard::dial() {
     return posts_.failed(fault);
   }
   if (step != Dialer::Step::ready) return;
-  sockets_ = dialer_->sockets();
   fd_ = dialer_->release();
   dialer_.reset();
   front_ = frame(join_);

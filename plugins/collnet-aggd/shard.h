@@ -42,8 +42,7 @@ public:
   // Drives it as far as it goes without waiting, at most about `share` bytes each way. True: there was something to do.
   bool pump(size_t share);
   void tick(Clock::time_point now);
-  int fd() const { return fd_ ? fd_.get() : dialer_ ? dialer_->fd() : -1; }
-  uint32_t sockets() const { return dialer_ ? dialer_->sockets() : sockets_; } // that fd() has been so far
+  Fd &fd() { return dialer_ ? dialer_->fd() : fd_; }
   void leave(const Fault *fault);        // says goodbye, or why the group ends, when it stands between two frames; and closes
   bool readable = true, writable = true; // by the events seen so far
   bool waits();                          // for results
@@ -80,7 +79,6 @@ private:
   const milliseconds silence_;
   std::unique_ptr<Dialer> dialer_;
   Fd fd_;
-  uint32_t sockets_ = 0;
   std::string front_; // control frames to be sent first
   bool started_ = false, granted_ = false;
   Grant grant_;

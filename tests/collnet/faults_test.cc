@@ -5,7 +5,10 @@
 #include <cstring>
 #include <doctest/doctest.h>
 #include <stdexcept>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 using namespace collnet;
 
@@ -76,17 +79,18 @@ void healthy(const Folder &folder, const std::vector<std::string> &servers) {
   }
 }
 
-std::function<void(Member &)> worker(const Folder &folder, std::vector<std::string> servers, uint32_t progress_ms) {
-  return [&folder, servers, progress_ms](Member &m) {
+std::function<void(Member &)> worker(const Folder &folder, std::vector<std::string> servers, uint32_t progress_ms,
+                                     size_t bytes = 256 << 10) {
+  return [&folder, servers, progress_ms, bytes](Member &m) {
     check(m.open(options_for(folder, servers)), m.text);
     check(m.join(1, 10'000, progress_ms) == TUTTI_OK, m.text);
     check(m.meet(), "meet");
-    work(m);
+    work(m, bytes);
   };
 }
 
-bool empty_again(const Daemon &daemon) {
-  return daemon.becomes([](const auto &s) { return s["groups"].empty() && s["memory"]["reserved"] == 0; });
+bool empty_again(const Daemon &daemon, milliseconds limit = milliseconds(10'000)) {
+  return daemon.becomes([](const auto &s) { return s["groups"].empty() && s["memory"]["reserved"] == 0; }, limit);
 }
 
 } // namespace
@@ -102,6 +106,34 @@ TEST_CASE("a member that is killed is named to the others at once") {
     healthy(folder, {daemon.address()});
   }
   CHECK(empty_again(daemon));
+}
+
+TEST_CASE("a member that has forked leaves all the same, and hears nothing of a group that it has left") {
+  Folder folder;
+  Daemon daemon(folder, "aggd");
+  Run run(2, [&](Member &m) {
+    check(m.open(options_for(folder, {daemon.address()})), m.text);
+    check(m.join() == TUTTI_OK, m.text);
+    std::vector<float> in(1000, 1.0f), out(1000);
+    check(m.run(Member::all_reduce(TUTTI_DT_FLOAT32, TUTTI_RED_SUM, in.data(), out.data(), 4000)) == TUTTI_OK, m.text);
+    const pid_t helper = ::fork(); // holds the connection until it is killed, like a process that loads data
+    if (helper == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      for (;;) ::pause();
+    }
+    m.leave();
+    const bool gone = empty_again(daemon, milliseconds(3000));
+    tutti_collnet_completion none[4];
+    for (int i = 0; i < 100; i++) m.api().progress(m.ctx(), none, 4); // what comes now is for nobody
+    ::kill(helper, SIGKILL);
+    ::waitpid(helper, nullptr, 0);
+    check(gone, "the daemon still has the group");
+    check(m.meet(), "meet");
+  });
+  for (const End &e : run.wait()) {
+    INFO(e.said);
+    CHECK(e.status == 0);
+  }
 }
 
 TEST_CASE("a member that is stopped is named when it has held the others up for too long") {
@@ -168,11 +200,11 @@ TEST_CASE("a daemon that is stopped is named when no result has come for too lon
   }
 }
 
-TEST_CASE("one of several daemons that is killed ends the group everywhere") {
+TEST_CASE("one of several daemons that is killed ends the group everywhere, and no member is blamed for having seen it first") {
   Folder folder;
-  for (int i = 0; i < repetitions(); i++) {
+  for (int i = 0; i < 4 * repetitions(); i++) {
     Daemon a(folder, "a" + std::to_string(i)), b(folder, "b" + std::to_string(i));
-    Run run(3, worker(folder, {a.address(), b.address()}, 20'000));
+    Run run(3, worker(folder, {a.address(), b.address()}, 20'000, i % 2 ? 16 << 20 : 256 << 10));
     REQUIRE(run.arrived(1));
     b.signal(SIGKILL);
     all_heard(run, -1, TUTTI_COLLNET_AGGREGATOR_LOST, -1, 5000, b.address());

@@ -9,6 +9,7 @@ namespace tutti::aggd {
 Peer::Peer(Server &server, Fd socket, std::string from_whom)
     : fd(std::move(socket)), from(std::move(from_whom)), server_(server) {
   tune(fd.get(), {0, server.settings().silence});
+  server.watch(fd, this);
 }
 
 Peer::~Peer() = default;

@@ -24,7 +24,9 @@ void say(log::Level level, const std::string &text) {
 class Listener final : public Source {
 public:
   using Accepted = void (*)(Server &, Fd, const Address &);
-  Listener(Server &server, Fd fd, Accepted accepted) : server_(server), fd_(std::move(fd)), accepted_(accepted) {}
+  Listener(Server &server, Fd fd, Accepted accepted) : server_(server), fd_(std::move(fd)), accepted_(accepted) {
+    server_.watch(fd_, this);
+  }
   void on_events(uint32_t) override {
     for (int i = 0; i < 64; i++) {
       Address from;
@@ -53,20 +55,12 @@ void accept_peer(Server &server, Fd fd, const Address &from) {
   if (server.connections() >= server.settings().connections) return server.stranger(from.text(), "all connections are taken");
   server.counters().accepted++;
   server.make_room_for_strangers();
-  const int socket = fd.get();
-  auto peer = std::make_unique<Peer>(server, std::move(fd), from.text());
-  Peer *raw = peer.get();
-  server.add(std::move(peer));
-  server.watch(socket, raw);
+  server.add(std::make_unique<Peer>(server, std::move(fd), from.text()));
 }
 
 void accept_query(Server &server, Fd fd, const Address &from) {
   if (server.connections() >= server.settings().connections) return;
-  const int socket = fd.get();
-  auto query = make_query(server, std::move(fd), from.raw.ss_family != AF_UNIX);
-  Source *raw = query.get();
-  server.add(std::move(query));
-  server.watch(socket, raw);
+  server.add(make_query(server, std::move(fd), from.raw.ss_family != AF_UNIX));
 }
 
 } // namespace
@@ -111,11 +105,7 @@ Status Server::listen(const Place &place, void (*accepted)(Server &, Fd, const A
     bound.size = sizeof bound.raw;
     (void)::getsockname(fd.get(), reinterpret_cast<sockaddr *>(&bound.raw), &bound.size);
     say(log::Level::info, fmt::format("listening at {}{}", bound.text(), accepted == accept_query ? " for metrics" : ""));
-    const int socket = fd.get();
-    auto listener = std::make_unique<Listener>(*this, std::move(fd), accepted);
-    Source *raw = listener.get();
-    add(std::move(listener));
-    watch(socket, raw);
+    add(std::make_unique<Listener>(*this, std::move(fd), accepted));
   }
   return {};
 }
@@ -140,19 +130,12 @@ Status Server::listen_admin() {
     return fail(Code::system, "cannot make the socket {}", settings_.admin)
         .sys(rc != 0 ? err : errno)
         .hint("[aggd] admin names a folder that the daemon may write to");
-  const int socket = fd.get();
-  auto listener = std::make_unique<Listener>(*this, std::move(fd), accept_query);
-  Source *raw = listener.get();
-  add(std::move(listener));
-  watch(socket, raw);
+  add(std::make_unique<Listener>(*this, std::move(fd), accept_query));
   return {};
 }
 
-void Server::watch(int fd, Source *source) {
-  epoll_event event{};
-  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-  event.data.ptr = source;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) source->closed = true; // bury() ends it
+void Server::watch(Fd &fd, Source *source) {
+  if (fd.watch(epoll_.get(), source) != 0) source->closed = true; // bury() ends it
 }
 
 void Server::add(std::unique_ptr<Source> source) {

@@ -96,7 +96,7 @@ public:
   size_t connections() const { return sources_.size(); }
   const std::map<Token, std::unique_ptr<Group>> &groups() const { return groups_; }
   Clock::time_point started() const { return started_; }
-  void watch(int fd, Source *source);
+  void watch(Fd &fd, Source *source);
   void add(std::unique_ptr<Source> source);
   void runnable(Group *group);
   // The group that the join belongs to, joined; or the reason why not.

@@ -42,11 +42,12 @@ json group_json(const Group &g) {
 class Query final : public Source {
 public:
   Query(Server &server, Fd fd, bool http) : server_(server), fd_(std::move(fd)), http_(http) {
+    server_.watch(fd_, this);
     if (http_) return;
     ucred who{};
     socklen_t size = sizeof who;
     const bool known = ::getsockopt(fd_.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0;
-    closed = !known || (who.uid != 0 && who.uid != ::geteuid());
+    closed = closed || !known || (who.uid != 0 && who.uid != ::geteuid());
   }
   void on_events(uint32_t) override {
     if (closed) return;

@@ -44,8 +44,7 @@ void Upstream::advance() {
     closed_ = true;
     return group_.fail({dialer_.fault().reason, Field::none, -1, 0, 0, "the daemon above: " + dialer_.fault().text});
   }
-  if (dialer_.fd() >= 0 && dialer_.sockets() != watched_)
-    group_.server().watch(dialer_.fd(), this), watched_ = dialer_.sockets();
+  if (dialer_.fd() && !dialer_.fd().watched()) group_.server().watch(dialer_.fd(), this);
   if (step != Dialer::Step::ready) return;
   fd_ = dialer_.release();
   ready_ = true;

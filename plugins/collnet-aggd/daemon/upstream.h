@@ -29,7 +29,6 @@ private:
   Group &group_;
   Dialer dialer_;
   Fd fd_;
-  uint32_t watched_ = 0; // how many of the dialer's sockets epoll was told of
   bool ready_ = false, readable_ = true, writable_ = true, closed_ = false, ended_ = false;
   CoverOf pending_;
   bool has_pending_ = false, joined_ = false;
