@@ -1,7 +1,7 @@
 // tutti/plugins/collnet-aggd/shard.h: a member's connection to one daemon for one group. Chunk c of all the chunks of a group
 // goes over shard c mod (number of shards). Chunks go out in their order; the k-th that comes back is the k-th that went out.
 #pragma once
-#include "sockets.h"
+#include "farewell.h"
 #include "tutti/plugin/collnet.h"
 #include <memory>
 
@@ -43,7 +43,7 @@ public:
   bool pump(size_t share);
   void tick(Clock::time_point now);
   Fd &fd() { return dialer_ ? dialer_->fd() : fd_; }
-  void leave(const Fault *fault);        // says goodbye, or why the group ends, when it stands between two frames; and closes
+  Farewell leave(const Fault *fault);    // with a goodbye, or with why the group ends
   bool readable = true, writable = true; // by the events seen so far
   bool waits();                          // for results
   bool wants_to_write() const { return !front_.empty() || sends_.post != nullptr; }
@@ -62,6 +62,7 @@ private:
   void find(Cursor &c);
   void next(Cursor &c);
   Header header_of(const Cursor &c, bool with_body) const;
+  std::string rest_of_frame() const; // that has been begun
   void dial();
   bool gathers(); // is to send nothing now
   void send(size_t share);
@@ -81,6 +82,7 @@ private:
   Fd fd_;
   std::string front_; // control frames to be sent first
   bool started_ = false, granted_ = false;
+  bool heard_ = false; // the daemon's last words
   Grant grant_;
   Start start_;
   SilenceWatch watch_;

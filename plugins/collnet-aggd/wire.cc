@@ -393,7 +393,7 @@ std::optional<Start> read_start(std::span<const uint8_t> body) {
 std::string frame(const Fault &f) {
   const std::string_view text = std::string_view(f.text).substr(0, 1000);
   Out out;
-  out.put(f.reason).put(f.field).put(f.member).put(f.limit).put(f.in_use);
+  out.put(f.reason).put(f.field).put(f.member).put(f.limit).put(f.in_use).put(f.hearsay);
   return out.bytes({reinterpret_cast<const uint8_t *>(text.data()), text.size()}).frame(Kind::error);
 }
 std::optional<Fault> read_fault(std::span<const uint8_t> body) {
@@ -404,6 +404,7 @@ std::optional<Fault> read_fault(std::span<const uint8_t> body) {
   f.member = in.get<int32_t>();
   f.limit = in.get<uint64_t>();
   f.in_use = in.get<uint64_t>();
+  f.hearsay = in.get<uint8_t>() != 0;
   const auto text = in.rest();
   if (!in.done() || f.reason == Reason::none || f.reason > Reason::timeout || f.field > Field::average || text.size() > 1000)
     return {};

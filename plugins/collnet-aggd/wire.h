@@ -193,7 +193,8 @@ struct Fault {
   Field field = Field::none;
   int32_t member = -1;
   uint64_t limit = 0, in_use = 0;
-  std::string text; // one line, at most 1000 bytes
+  std::string text;     // one line, at most 1000 bytes
+  bool hearsay = false; // a member says so, not about itself, and no daemon knows it
 };
 
 std::string frame(const Join &join);

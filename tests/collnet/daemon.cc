@@ -70,6 +70,7 @@ void Daemon::start() {
     ::_exit(127);
   }
   for (const auto end = Clock::now() + std::chrono::seconds(20); Clock::now() < end; pause()) {
+    const bool answers = !status().is_null(); // its log then has all its addresses
     const std::string said = log();
     const std::string words = "listening at 127.0.0.1:";
     for (size_t at = said.find(words); at != std::string::npos; at = said.find(words, at + 1)) {
@@ -78,7 +79,7 @@ void Daemon::start() {
       const int port = std::atoi(said.c_str() + at + words.size());
       (said.substr(at, end_of_line - at).ends_with("for metrics") ? metrics_ : port_) = port;
     }
-    if (!status().is_null()) return;
+    if (answers) return;
     int how = 0;
     if (::waitpid(pid_, &how, WNOHANG) == pid_) {
       pid_ = -1;

@@ -147,6 +147,47 @@ TEST_CASE("a proved member that sends garbage is named to the others; its group 
   CHECK(bystanders.b.frame().has_value());
 }
 
+TEST_CASE("what a member says of others is passed on as its words, whatever it says") {
+  Folder folder;
+  Daemon daemon(folder, "aggd");
+  for (const bool abruptly : {false, true})
+    for (const Reason reason : {Reason::member_lost, Reason::aggregator_lost, Reason::auth}) {
+      Two two(daemon, folder);
+      if (abruptly) two.b.send(chunk(0, 0, 64, 64)); // half of it never comes
+      const std::vector<float> half(abruptly ? 16 : 0, 1.0f);
+      two.b.send(half.data(), half.size() * sizeof(float));
+      two.b.send(frame(Fault{reason, Field::none, 0, 0, 0, "member 0 stole the towels"}));
+      two.b.close();
+      const Fault heard = last_words(two.a);
+      INFO(heard.text);
+      CHECK(heard.member == 1);
+      CHECK(heard.hearsay);
+      CHECK(heard.reason == (reason == Reason::auth ? Reason::member_lost : reason));
+      CHECK(heard.text.find("member 1 (127.0.0.1:") == 0);
+      CHECK(heard.text.find(") left: member 0 stole") != std::string::npos);
+    }
+  Two two(daemon, folder);
+  two.b.send(frame(Fault{Reason::member_lost, Field::none, 1, 0, 0, "it had enough"}));
+  CHECK_FALSE(last_words(two.a).hearsay);
+}
+
+TEST_CASE("a member's last words are found behind what its ring has no room for") {
+  Folder folder;
+  Daemon daemon(folder, "aggd");
+  for (int i = 0; i < repetitions(); i++) {
+    Two two(daemon, folder, 20'000);
+    const std::vector<uint8_t> body(8 << 10); // 64 KiB of ring; nobody else posts
+    for (uint32_t seq = 0; seq < 12; seq++)
+      REQUIRE((two.b.send(chunk(seq, 0, 8 << 10, 8 << 10)) && two.b.send(body.data(), body.size())));
+    two.b.send(frame(Fault{Reason::aggregator_lost, Field::none, -1, 0, 0, "aggd2 is gone"}));
+    two.b.close();
+    const Fault heard = last_words(two.a);
+    INFO(heard.text);
+    CHECK(heard.reason == Reason::aggregator_lost);
+    CHECK(heard.text.find("left: aggd2 is gone") != std::string::npos);
+  }
+}
+
 TEST_CASE("a member that does not take its results is named, and the daemon keeps no more than its window") {
   Folder folder;
   Daemon daemon(folder, "aggd", "[limits]\nmemory = \"256KiB\"\n");

@@ -6,6 +6,7 @@
 // of its own in the ring of results; what all have been sent is free again. Nothing is allocated while a group runs.
 #pragma once
 #include "fold.h"
+#include "last_words.h"
 #include "ring.h"
 #include "server.h"
 
@@ -68,6 +69,8 @@ private:
   bool take_frame(Child &child); // what is at the front of its ring, unless that is part of the open chunk
   bool take_chunk(Child &child, const Header &h);
   void ended_stream(Child &child);
+  LastWords words_of(const Child &child) const;
+  void told(const Child &child, Fault fault);
   void fold();
   bool open_chunk();
   bool fold_some();

@@ -36,9 +36,9 @@ TEST_CASE("every body is read as it was written") {
   CHECK((grant && grant->epoch == 1 && grant->progress_ms == 5));
   const auto start = read_start(body_of(frame(Start{c.cover})));
   CHECK((start && start->all.depth == 3));
-  const auto fault = read_fault(body_of(frame(Fault{Reason::timeout, Field::bytes, 3, 4, 5, "why\nnot"})));
+  const auto fault = read_fault(body_of(frame(Fault{Reason::timeout, Field::bytes, 3, 4, 5, "why\nnot", true})));
   REQUIRE(fault.has_value());
-  CHECK((fault->reason == Reason::timeout && fault->field == Field::bytes && fault->member == 3 && fault->text == "why not"));
+  CHECK((fault->reason == Reason::timeout && fault->field == Field::bytes && fault->member == 3 && fault->hearsay && fault->text == "why not"));
 }
 
 TEST_CASE("bodies that are cut short or too long are no bodies") {
