@@ -117,7 +117,7 @@ uint64_t body_bytes(const Header &h) {
 
 std::string check_header(const Header &h, uint32_t most, uint32_t members) {
   if (h.magic != magic_header) return "bytes that are no frame";
-  if (h.kind < Kind::chunk || h.kind > Kind::goodbye) return "a frame of kind " + std::to_string(static_cast<int>(h.kind));
+  if (h.kind < Kind::chunk || h.kind > Kind::waits) return "a frame of kind " + std::to_string(static_cast<int>(h.kind));
   if (h.kind != Kind::chunk) {
     if (h.bytes > most_body) return "a frame of " + std::to_string(h.bytes) + " bytes, above " + std::to_string(most_body);
     return "";
@@ -223,6 +223,11 @@ bool Members::meets(const Members &o) const {
   for (size_t i = 0; i < bits_.size() && i < o.bits_.size(); i++)
     if (bits_[i] & o.bits_[i]) return true;
   return false;
+}
+bool Members::holds(const Members &o) const {
+  for (size_t i = 0; i < o.bits_.size(); i++)
+    if (o.bits_[i] & ~(i < bits_.size() ? bits_[i] : 0)) return false;
+  return true;
 }
 void Members::add(const Members &o) {
   for (size_t i = 0; i < bits_.size() && i < o.bits_.size(); i++) bits_[i] |= o.bits_[i];
@@ -414,6 +419,10 @@ std::optional<Fault> read_fault(std::span<const uint8_t> body) {
 
 std::string goodbye_frame() {
   return Out().frame(Kind::goodbye);
+}
+
+std::string waits_frame(const Members &missing) {
+  return Out().bytes(missing.bytes()).frame(Kind::waits);
 }
 
 uint64_t hash64(std::span<const uint8_t> bytes) {

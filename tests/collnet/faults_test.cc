@@ -250,6 +250,71 @@ TEST_CASE("in a tree, members below other daemons hear of a member that is kille
   }
 }
 
+// Members at the daemons of a tree, as `places` says, post once, member m after delays[m] ms or never where that is less than
+// 0.
+void post_late(const Folder &folder, const std::vector<const Daemon *> &places, const std::vector<int> &delays,
+               uint32_t progress_ms, size_t bytes, uint32_t reason, int member, const std::string &words) {
+  Run run(static_cast<int>(places.size()), [&](Member &m) {
+    const auto me = static_cast<size_t>(m.rank);
+    check(m.open(options_for(folder, {places[me]->address()})), m.text);
+    check(m.join(1, 10'000, progress_ms) == TUTTI_OK, m.text);
+    check(m.meet(), "meet");
+    tutti_collnet_completion none[4];
+    for (const auto until = Clock::now() + milliseconds(delays[me] < 0 ? 8000 : delays[me]); Clock::now() < until;) {
+      m.api().progress(m.ctx(), none, 4);
+      m.why.struct_size = sizeof m.why;
+      m.api().group_why(m.group(), &m.why);
+      if (m.why.reason == 0) continue;
+      return m.note(std::to_string(m.why.reason) + " " + std::to_string(m.why.member) + " 0 " + m.why.text);
+    }
+    work(m, bytes);
+  });
+  all_heard(run, -1, reason, member, 8000, words);
+}
+
+TEST_CASE("in a tree, only members that have not posted are named, whichever daemon's clock runs out first") {
+  Folder folder;
+  Daemon root(folder, "root"), left(folder, "left", "", &root), right(folder, "right", "", &root),
+      deep(folder, "deep", "", &right);
+  // The root's clock starts when member 0 posts; that of the daemon below when member 2 does.
+  post_late(folder, {&left, &left, &right, &right}, {0, 0, 1000, -1}, 800, 64, TUTTI_COLLNET_TIMEOUT, 3,
+            "member 3 has not posted");
+  post_late(folder, {&left, &left, &right, &right}, {0, 0, -1, -1}, 500, 64, TUTTI_COLLNET_TIMEOUT, 2,
+            "members 2, 3 have not posted");
+  post_late(folder, {&root, &right, &deep, &deep}, {0, 0, 300, -1}, 500, 64, TUTTI_COLLNET_TIMEOUT, 3,
+            "member 3 has not posted");
+  // More than there is room for on the way up: nobody above is to blame for taking no more.
+  post_late(folder, {&left, &left, &right, &right}, {0, 0, 0, -1}, 500, 32 << 20, TUTTI_COLLNET_TIMEOUT, 3,
+            "member 3 has not posted");
+  post_late(folder, {&left, &left, &right, &right}, {0, 0, -1, -1}, 500, 32 << 20, TUTTI_COLLNET_TIMEOUT, 2,
+            "members 2, 3 have not posted");
+}
+
+TEST_CASE("in a tree, a member that is stopped and a root that is stopped are named") {
+  Folder folder;
+  for (int i = 0; i < repetitions(); i++) {
+    const std::string n = std::to_string(i);
+    Daemon root(folder, "root" + n), left(folder, "left" + n, "", &root), right(folder, "right" + n, "", &root);
+    for (const bool top : {false, true}) {
+      Run run(4, [&](Member &m) {
+        check(m.open(options_for(folder, {(m.rank < 2 ? left : right).address()})), m.text);
+        check(m.join(1, 10'000, 400) == TUTTI_OK, m.text);
+        check(m.meet(), "meet");
+        work(m);
+      });
+      REQUIRE(run.arrived(1));
+      top ? root.signal(SIGSTOP) : run.signal(3, SIGSTOP);
+      if (top) {
+        all_heard(run, -1, TUTTI_COLLNET_AGGREGATOR_LOST, -1, 6000, root.address());
+      } else {
+        CHECK(root.becomes([](const auto &s) { return s["groups"].empty(); }));
+        run.signal(3, SIGKILL);
+        all_heard(run, 3, TUTTI_COLLNET_TIMEOUT, 3, 4000, "member 3 has not posted");
+      }
+    }
+  }
+}
+
 TEST_CASE("in a tree, a daemon that is killed ends the group on all sides") {
   Folder folder;
   for (int i = 0; i < repetitions(); i++) {

@@ -198,6 +198,7 @@ void Group::tick(Clock::time_point now) {
                              std::chrono::duration_cast<milliseconds>(now - born_).count(), here.list(false))});
   }
   look_for_silence(now);
+  if (state_ == State::running && up_) report(now), check_above(now);
   if (state_ == State::running) check_input(now);
   if (state_ == State::running) check_output(now);
 }
@@ -211,18 +212,48 @@ void Group::look_for_silence(Clock::time_point now) {
                    fmt::format("the host of {} answers nothing for {} ms", c.name(), server_.settings().silence.count())});
 }
 
+milliseconds Group::allowance(uint32_t levels) const {
+  return milliseconds(levels * (500 + progress_ms_ / 8));
+}
+
+// Whose part of the present chunk is not there.
+Members Group::missing() const {
+  Members out(asked_.members);
+  const Child *least = nullptr;
+  for (const Child &c : children_) {
+    if (!gives_now(c)) continue;
+    if (open_ ? c.in.used() == 0 : !c.has_header) out.add(c.waits.count() > 0 ? c.waits : c.cover.members);
+    if (!least || c.in.used() < least->in.used()) least = &c;
+  }
+  if (out.count() == 0 && least) out.add(least->cover.members);
+  return out;
+}
+
+// To the daemon above, whose clock may have started long before: it is not to name those that have posted.
+void Group::report(Clock::time_point now) {
+  const bool below = std::any_of(children_.begin(), children_.end(), [](const Child &c) { return c.waits.count() > 0; });
+  const bool here = (headers_ > 0 || open_) && now - since_ >= std::min(milliseconds(250), milliseconds(progress_ms_ / 8));
+  if (stuck() || (!below && !here)) return;
+  if (Members m = missing(); m != told_) up_->tell(waits_frame(told_ = std::move(m)));
+}
+
+// Members find a daemon that is stopped by themselves, a little later: they know only their own.
+void Group::check_above(Clock::time_point now) {
+  const milliseconds limit = milliseconds(progress_ms_ + 250 * (all_.depth - cover_.cover.depth)) + allowance(all_.depth);
+  if (answered_ < chunks_ && now - above_since_ >= limit)
+    fail({Reason::aggregator_lost, Field::none, -1, 0, 0,
+          fmt::format("the daemon above, {}, gave neither a result nor a reason for {} ms: it is stopped, or overloaded",
+                      server_.settings().parent->name, std::chrono::duration_cast<milliseconds>(now - above_since_).count())});
+}
+
 void Group::check_input(Clock::time_point now) {
-  if (headers_ == 0 && !open_) return;
-  // A daemon below has the first word about its own members.
-  const milliseconds limit(progress_ms_ + (all_.depth > 1 && !up_ ? (all_.depth - 1) * (500 + progress_ms_ / 8) : 0));
-  if (now - since_ >= limit) fail(late(now));
+  if ((headers_ == 0 && !open_) || (stuck() && up_)) return;
+  if (now - since_ >= milliseconds(progress_ms_) + allowance(cover_.cover.depth - 1)) fail(late(now));
 }
 
 Fault Group::late(Clock::time_point now) {
   const auto waited = std::chrono::duration_cast<milliseconds>(now - since_).count();
-  if (!open_ && headers_ == children_.size()) { // no room for what comes out
-    if (up_)
-      return {Reason::aggregator_lost, Field::none, -1, 0, 0, fmt::format("the daemon above takes nothing for {} ms", waited)};
+  if (stuck()) {
     const Child *slow = nullptr;
     for (const Child &c : children_)
       if (!slow || c.sent < slow->sent) slow = &c;
@@ -233,30 +264,20 @@ Fault Group::late(Clock::time_point now) {
             0,
             fmt::format("{} has not taken its results for {} ms", slow->name(), waited)};
   }
-  const Child *least = nullptr;
-  Members missing(asked_.members);
-  for (const Child &c : children_) {
-    const bool behind = open_ ? c.in.used() == 0 && gives(c, first_) : !c.has_header;
-    if (!behind) continue;
-    missing.add(c.cover.members);
-    if (!least || c.chunks < least->chunks) least = &c;
-  }
-  if (!least)
-    for (const Child &c : children_)
-      if (gives(c, first_) && (!least || c.in.used() < least->in.used())) least = &c;
-  if (missing.count() == 0 && least) missing.add(least->cover.members);
+  const Members late = missing();
   return {Reason::timeout,
           Field::none,
-          least ? least->member : -1,
+          late.first(),
           asked_.members,
-          asked_.members - missing.count(),
-          fmt::format("member{} {} {} not posted {} for {} ms", missing.count() == 1 ? "" : "s", missing.list(true),
-                      missing.count() == 1 ? "has" : "have", post_text(first_), waited)};
+          asked_.members - late.count(),
+          fmt::format("member{} {} {} not posted {} for {} ms", late.count() == 1 ? "" : "s", late.list(true),
+                      late.count() == 1 ? "has" : "have", post_text(first_), waited)};
 }
 
 void Group::check_output(Clock::time_point now) {
   for (const Child &c : children_)
-    if (c.peer && c.sent < results_->head && now - c.moved >= milliseconds(progress_ms_))
+    if (c.peer && c.sent < results_->head &&
+        now - c.moved >= milliseconds(progress_ms_) + allowance(c.daemon ? c.cover.cover.depth : 0))
       return fail({Reason::timeout, Field::none, c.member, 0, 0,
                    fmt::format("{} has not taken its results for {} ms", c.name(), progress_ms_)});
 }

@@ -143,7 +143,8 @@ bool Group::take_frame(Child &child) {
       return take_chunk(child, h);
     }
     const bool fits = h.kind == Kind::goodbye || h.kind == Kind::error ||
-                      (h.kind == Kind::cover && child.daemon && state_ == State::gathering);
+                      (h.kind == Kind::cover && child.daemon && state_ == State::gathering) ||
+                      (h.kind == Kind::waits && child.daemon && state_ == State::running);
     if (!fits)
       return broke(child, fmt::format("a frame of kind {} that does not belong there", static_cast<int>(h.kind))), false;
     if (child.in.used() < frame_bytes(h)) return false;
@@ -157,6 +158,11 @@ bool Group::take_frame(Child &child) {
       const auto fault = read_fault(body);
       if (!fault) return broke(child, "an error that makes no sense"), false;
       return told(child, *fault), false;
+    } else if (h.kind == Kind::waits) {
+      auto waits = Members::from(asked_.members, body);
+      if (!waits || !child.cover.members.holds(*waits))
+        return broke(child, "a report about members that are not below it"), false;
+      child.waits = std::move(*waits);
     } else {
       auto cover = read_cover(body, asked_.members);
       Members others(asked_.members);
@@ -191,6 +197,7 @@ bool Group::take_chunk(Child &child, const Header &h) {
   }
   child.in.tail += sizeof h;
   child.has_header = true;
+  child.waits = Members();
   headers_++;
   return true;
 }
@@ -276,6 +283,8 @@ void Group::close_chunk() {
   }
   last_ = h;
   any_ = true;
+  told_ = Members();
+  if (up_ && answered_ + 1 == chunks_) above_since_ = Clock::now();
   headers_ = 0;
   open_ = false;
   if (!up_) published();
@@ -286,6 +295,11 @@ void Group::published() {
   const auto now = Clock::now();
   for (Child &c : children_)
     if (c.moved == Clock::time_point{}) c.moved = now;
+}
+
+void Group::answered() {
+  answered_++;
+  above_since_ = Clock::now();
 }
 
 bool Group::send(Child &child) {

@@ -63,6 +63,7 @@ bool Upstream::turn() {
     joined_ = true;
   }
   if (std::exchange(has_pending_, false)) front_ += frame(pending_);
+  if (sent_ == boundary_) front_ += std::exchange(report_, {});
   if (!send_front()) return false;
   bool more = group_.state() == Group::State::gathering ? read_control() : read_results();
   if (!closed_ && group_.state() != Group::State::gathering) more |= send();
@@ -155,6 +156,7 @@ bool Upstream::read_results() {
       }
       if (h.kind != Kind::chunk) return lost("sent a frame that does not belong there"), false;
       down.head += frame_bytes(h);
+      group_.answered();
       if (h.coll == TUTTI_COLL_REDUCE || h.coll == TUTTI_COLL_BROADCAST) group_.rooted_until_ = down.head;
     }
     group_.published();
