@@ -336,7 +336,7 @@ void Membership::fill(tutti_collnet_caps &out) const {
   bool known = true;
   for (const auto &s : shards) {
     const Cover &all = s->start().all;
-    out.window_bytes += s->grant().window;
+    out.window_bytes += all.window;
     out.tree_depth = std::max(out.tree_depth, all.depth);
     out.aggregators += all.daemons;
     out.bandwidth_mbps += all.mbps * members_;

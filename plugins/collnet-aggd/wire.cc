@@ -310,21 +310,22 @@ private:
 };
 
 void put(Out &out, const Cover &c) {
-  out.put(c.shape).put(c.mbps).put(c.depth).put(c.chunk).put(c.outstanding).put(c.daemons);
+  out.put(c.shape).put(c.mbps).put(c.depth).put(c.daemons).put(c.window).put(c.chunk).put(c.outstanding);
 }
 Cover get_cover(In &in) {
   Cover c;
   c.shape = in.get<uint64_t>();
   c.mbps = in.get<uint64_t>();
   c.depth = in.get<uint32_t>();
+  c.daemons = in.get<uint32_t>();
+  c.window = in.get<uint32_t>();
   c.chunk = in.get<uint32_t>();
   c.outstanding = in.get<uint32_t>();
-  c.daemons = in.get<uint32_t>();
   return c;
 }
 bool fits(const Cover &c) {
   return c.chunk >= 64 && c.chunk <= most_chunk && c.chunk % 64 == 0 && c.outstanding >= 1 && c.depth >= 1 && c.depth <= 64 &&
-         c.daemons >= 1;
+         c.daemons >= 1 && c.window >= least_window;
 }
 
 } // namespace

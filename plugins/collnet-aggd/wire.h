@@ -164,7 +164,8 @@ struct Join {
 struct Cover {
   uint64_t shape = 0; // hash of the order in which it folds
   uint64_t mbps = 0;  // of one stream at its slowest daemon, whose link they share; 0: not known
-  uint32_t depth = 0, chunk = 0, outstanding = 0, daemons = 0;
+  uint32_t depth = 0, daemons = 0;
+  uint32_t window = 0, chunk = 0, outstanding = 0; // the least that somebody in it has
 };
 struct CoverOf {
   Cover cover;

@@ -96,6 +96,18 @@ TEST_CASE("a tree of two daemons under a root serves every type, and says how de
   CHECK(root.status()["totals"]["ended_groups"].empty());
 }
 
+TEST_CASE("a daemon of a tree that grants a smaller window than the others grants it for all") {
+  Folder folder;
+  Daemon root(folder, "root"), left(folder, "left", "[limits]\nwindow = \"128KiB\"\n", &root),
+      right(folder, "right", "", &root);
+  Run run(4, [&](Member &m) {
+    open(m, options_for(folder, {(m.rank < 2 ? left : right).address()}));
+    check(m.caps.window_bytes == 128 << 10, "window " + std::to_string(m.caps.window_bytes));
+    exact(m, TUTTI_DT_INT32, TUTTI_RED_SUM, 300'000, 1, false);
+  });
+  all_right(run);
+}
+
 TEST_CASE("the bits are those of the members' order for every chunk size, window and number of daemons") {
   Folder folder;
   Daemon a(folder, "a"), b(folder, "b"), c(folder, "c");

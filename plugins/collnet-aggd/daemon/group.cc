@@ -80,7 +80,8 @@ Fault Group::join(Peer &peer, Role role, const Join &join) {
   child.cover.members = Members(join.members);
   if (!child.daemon) {
     child.cover.members.add(static_cast<uint32_t>(join.member));
-    child.cover.cover = {hash_of('m', static_cast<uint64_t>(join.member), 0), 0, 0, most_chunk, join.outstanding, 0};
+    child.cover.cover = {
+        hash_of('m', static_cast<uint64_t>(join.member), 0), 0, 0, 0, most_window, most_chunk, join.outstanding};
   }
   peer.group = this;
   peer.child = children_.size();
@@ -99,12 +100,13 @@ void Group::update_cover() {
   std::sort(sorted.begin(), sorted.end(),
             [](const Child *a, const Child *b) { return a->cover.members.first() < b->cover.members.first(); });
   const Grant mine = grant();
-  Cover cover{0, 0, 0, mine.chunk, mine.outstanding, 1};
+  Cover cover{0, 0, 0, 1, window_, mine.chunk, mine.outstanding};
   cover.mbps = server_.settings().bandwidth_mbps / std::max<size_t>(1, sorted.size());
   Members members(asked_.members);
   for (const Child *c : sorted) {
     cover.shape = hash_of('c', c->cover.cover.shape, cover.shape);
     cover.depth = std::max(cover.depth, c->cover.cover.depth);
+    cover.window = std::min(cover.window, c->cover.cover.window);
     cover.chunk = std::min(cover.chunk, c->cover.cover.chunk);
     cover.outstanding = std::min(cover.outstanding, c->cover.cover.outstanding);
     cover.daemons += c->cover.cover.daemons;
@@ -142,7 +144,7 @@ void Group::begin(const Cover &all) {
     if (c.peer) c.peer->say(frame(Start{all}));
   }
   say(log::Level::info, fmt::format("job {:#x}: group of {} members runs: {} here, window {} KiB, depth {}", asked_.job,
-                                    asked_.members, children_.size(), window_ >> 10, all.depth));
+                                    asked_.members, children_.size(), all.window >> 10, all.depth));
   server_.runnable(this);
 }
 
