@@ -88,6 +88,24 @@ TEST_CASE("garbage, silence and half a hello end the connection, and members com
   CHECK(daemon.status()["totals"]["strangers"] >= 32 * static_cast<unsigned>(repetitions()));
 }
 
+TEST_CASE("connections that others make and leave do not keep members out") {
+  Folder folder;
+  Daemon daemon(folder, "aggd", "metrics = \"127.0.0.1:0\"\n[limits]\nconnections = 8\nstrangers = 4\n");
+  REQUIRE(daemon.metrics_port() > 0);
+  std::vector<std::unique_ptr<Raw>> idle;
+  for (int i = 0; i < 40; i++) idle.push_back(std::make_unique<Raw>(daemon.metrics_port())); // and ask nothing
+  for (int i = 0; i < repetitions(); i++) {
+    for (int k = 0; k < 20; k++) {
+      Raw gone(daemon);
+      gone.send("what is this?\n                                            ", 48);
+      CHECK(gone.ends());
+    }
+    healthy(daemon, folder);
+  }
+  CHECK(idle.front()->ends());
+  CHECK_FALSE(daemon.status().is_null());
+}
+
 TEST_CASE("who cannot prove the key is closed, and counted") {
   Folder folder;
   Daemon daemon(folder, "aggd");

@@ -10,15 +10,25 @@ Peer::Peer(Server &server, Fd socket, std::string from_whom)
     : fd(std::move(socket)), from(std::move(from_whom)), server_(server) {
   tune(fd.get(), {0, server.settings().silence});
   server.watch(fd, this);
+  server.strangers().enter(*this);
+  server.peers++;
 }
 
-Peer::~Peer() = default;
+Peer::~Peer() {
+  if (fd) server_.peers--;
+}
 
 void Peer::close() {
+  if (fd) server_.peers--;
   closed = true;
   fd.reset();
+  leave();
   stage_ = Stage::closing;
   if (group) group->lost(*this);
+}
+
+void Peer::crowded_out() {
+  stranger("too many others wait to prove that they belong");
 }
 
 void Peer::stranger(const char *what) {
@@ -63,6 +73,7 @@ void Peer::greet() {
       return stranger("it has another key");
     }
     stage_ = Stage::join;
+    leave();
   }
   if (stage_ == Stage::join && step == T::done) return read_join();
   if (step == T::again) return;

@@ -16,6 +16,7 @@ namespace {
 
 constexpr milliseconds kTick{25};
 constexpr int kEvents = 256;
+constexpr size_t kQuestions = 16; // asked at a time, of each kind
 
 void say(log::Level level, const std::string &text) {
   log::write(level, log::Subsys::net, text);
@@ -52,20 +53,19 @@ private:
 };
 
 void accept_peer(Server &server, Fd fd, const Address &from) {
-  if (server.connections() >= server.settings().connections) return server.stranger(from.text(), "all connections are taken");
+  if (server.peers >= server.settings().connections) return server.stranger(from.text(), "all connections are taken");
   server.counters().accepted++;
-  server.make_room_for_strangers();
   server.add(std::make_unique<Peer>(server, std::move(fd), from.text()));
 }
 
 void accept_query(Server &server, Fd fd, const Address &from) {
-  if (server.connections() >= server.settings().connections) return;
   server.add(make_query(server, std::move(fd), from.raw.ss_family != AF_UNIX));
 }
 
 } // namespace
 
-Server::Server(Settings settings) : settings_(std::move(settings)) {
+Server::Server(Settings settings)
+    : settings_(std::move(settings)), strangers_(settings_.strangers), questions_(kQuestions), admins_(kQuestions) {
   budget_.limit = settings_.memory;
   random_fill({reinterpret_cast<uint8_t *>(&epoch_), sizeof epoch_});
 }
@@ -154,19 +154,6 @@ void Server::stranger(const std::string &from, const char *what) {
   say(log::Level::warn,
       fmt::format("{}: closed, for {}{}", from, what, untold_ ? fmt::format(" ({} more before it)", untold_) : std::string()));
   untold_ = 0;
-}
-
-void Server::make_room_for_strangers() {
-  Peer *oldest = nullptr;
-  uint32_t n = 0;
-  for (const auto &[raw, owned] : sources_)
-    if (auto *peer = dynamic_cast<Peer *>(raw); peer && !peer->closed && !peer->proved()) {
-      n++;
-      if (!oldest || peer->since() < oldest->since()) oldest = peer;
-    }
-  if (n < settings_.strangers || !oldest) return;
-  stranger(oldest->from, "too many others wait to prove that they belong");
-  oldest->close();
 }
 
 std::string Server::holders() const {
