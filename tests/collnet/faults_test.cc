@@ -439,7 +439,7 @@ TEST_CASE("no daemon at an address is said within the time for connecting") {
 
 TEST_CASE("memory is reserved up to its budget; a group beyond it learns the limit, what is in use and whose it is") {
   Folder folder;
-  Daemon daemon(folder, "aggd", "[limits]\nmemory = \"512KiB\"\n");
+  Daemon daemon(folder, "aggd", "[limits]\nmemory = \"512KiB\"\nmemory_per_job = \"512KiB\"\n");
   for (int i = 0; i < repetitions(); i++) {
     Run run(4, [&](Member &m) {
       auto options = options_for(folder, {daemon.address()});

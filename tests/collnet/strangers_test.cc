@@ -208,7 +208,7 @@ TEST_CASE("a member's last words are found behind what its ring has no room for"
 
 TEST_CASE("a member that does not take its results is named, and the daemon keeps no more than its window") {
   Folder folder;
-  Daemon daemon(folder, "aggd", "[limits]\nmemory = \"256KiB\"\n");
+  Daemon daemon(folder, "aggd", "[limits]\nmemory = \"256KiB\"\nmemory_per_job = \"256KiB\"\n");
   for (int i = 0; i < repetitions(); i++) {
     Two two(daemon, folder, 500);
     // `a` sends and reads, `b` only sends: its buffers fill, then its window, and then everything stands.
@@ -306,6 +306,35 @@ TEST_CASE("quotas of groups, groups of a job and members are refusals with limit
   const Fault fourth = ask(3, 2);
   CHECK((fourth.limit == 3 && fourth.in_use == 3));
   CHECK(fourth.text.find("job 0x1 holds") != std::string::npos);
+}
+
+TEST_CASE("no job takes all memory: large windows leave most of what is free, and each job has its share") {
+  Folder folder;
+  Daemon daemon(folder, "aggd", "[limits]\nmemory = \"2MiB\"\n");
+  const Key key = key_of(folder);
+  std::vector<std::unique_ptr<Raw>> held;
+  Fault refused;
+  const auto ask = [&](uint64_t job) { // the window granted to a group of two that wants a large one; 0: none
+    held.push_back(std::make_unique<Raw>(daemon));
+    Join j = join_of(any_token(), 0, 2);
+    j.job = job;
+    j.window = 1 << 20;
+    REQUIRE(held.back()->join(j, key));
+    std::vector<uint8_t> body;
+    const auto h = held.back()->frame(&body);
+    REQUIRE(h.has_value());
+    if (h->kind == Kind::error) refused = read_fault(body).value_or(Fault{});
+    return h->kind == Kind::error ? 0 : read_grant(body).value_or(Grant{}).window;
+  };
+  CHECK(ask(1) == 128 << 10); // three of a quarter
+  CHECK(ask(1) == 128 << 10);
+  CHECK(ask(1) == 64 << 10);
+  CHECK(ask(1) == 0);
+  CHECK(refused.reason == Reason::no_resource);
+  CHECK((refused.limit == 1 << 20 && refused.in_use == 15 * (64 << 10)));
+  CHECK(refused.text.find("limits.memory_per_job = 1024 KiB, of which job 0x1 holds 960 KiB") != std::string::npos);
+  CHECK(ask(2) == 64 << 10);
+  CHECK(daemon.status()["memory"]["reserved"] == 18 * (64 << 10));
 }
 
 TEST_CASE("status is told in text and JSON, metrics over HTTP") {

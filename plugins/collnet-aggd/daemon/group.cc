@@ -60,13 +60,8 @@ Fault Group::join(Peer &peer, Role role, const Join &join) {
   if (state_ == State::running || (join.member >= 0 && cover_.members.has(static_cast<uint32_t>(join.member))))
     return refusal(Reason::mismatch, Field::members, fmt::format("member {} has joined already", join.member));
   if ((children_.size() + 2 + (up_ ? 1 : 0)) * window_ > reserved_) { // more come than the first one said
-    if (!server_.budget().take(window_))
-      return {Reason::no_resource,
-              Field::none,
-              join.member,
-              server_.budget().limit,
-              server_.budget().reserved,
-              fmt::format("one more window of {} KiB does not fit into limits.memory: {}", window_ >> 10, server_.holders())};
+    Fault refused;
+    if (!server_.reserve(asked_.job, 1, window_, refused)) return refused;
     reserved_ += window_;
   }
   auto ring = Ring::make(window_);

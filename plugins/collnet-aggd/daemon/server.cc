@@ -16,6 +16,7 @@ namespace {
 
 constexpr milliseconds kTick{25};
 constexpr int kEvents = 256;
+constexpr uint64_t kOthers = 4;   // part of the free memory that windows above the least may take: others come later
 constexpr size_t kQuestions = 16; // asked at a time, of each kind
 
 void say(log::Level level, const std::string &text) {
@@ -192,6 +193,35 @@ Fault Server::admit(const Join &join) {
   return {};
 }
 
+uint64_t Server::held_by(uint64_t job) const {
+  uint64_t bytes = 0;
+  for (const auto &[token, group] : groups_) bytes += group->asked().job == job ? group->reserved() : 0;
+  return bytes;
+}
+
+bool Server::reserve(uint64_t job, uint64_t windows, uint32_t window, Fault &fault) {
+  const uint64_t held = held_by(job), share = settings_.memory_per_job;
+  const std::string what = fmt::format("{} window{} of {} KiB do{} not fit into", windows, windows == 1 ? "" : "s",
+                                       window >> 10, windows == 1 ? "es" : "");
+  if (windows * window > share - std::min(share, held))
+    fault = {
+        Reason::no_resource,
+        Field::none,
+        -1,
+        share,
+        held,
+        fmt::format("{} limits.memory_per_job = {} KiB, of which job {:#x} holds {} KiB", what, share >> 10, job, held >> 10)};
+  else if (!budget_.take(windows * window))
+    fault = {Reason::no_resource,
+             Field::none,
+             -1,
+             budget_.limit,
+             budget_.reserved,
+             fmt::format("{} limits.memory = {} KiB, of which {} KiB are taken: {}", what, budget_.limit >> 10,
+                         budget_.reserved >> 10, holders())};
+  return fault.reason == Reason::none;
+}
+
 void Server::join(Peer &peer, Role role, const Join &join) {
   auto found = groups_.find(join.token);
   if (found == groups_.end()) {
@@ -199,12 +229,11 @@ void Server::join(Peer &peer, Role role, const Join &join) {
     // Rings: a member's each, one of results, and below another daemon one of what goes up.
     const uint64_t rings = std::max(join.local, 1u) + 1 + (settings_.parent ? 1 : 0);
     uint32_t window = std::min(settings_.window, std::bit_floor(std::clamp(join.window, least_window, most_window)));
-    while (window > least_window && rings * window > budget_.limit - budget_.reserved) window /= 2;
-    if (!budget_.take(rings * window))
-      return peer.refuse(
-          {Reason::no_resource, Field::none, -1, budget_.limit, budget_.reserved,
-           fmt::format("{} windows of at least {} KiB do not fit into limits.memory = {} KiB, of which {} KiB are taken: {}",
-                       rings, least_window >> 10, budget_.limit >> 10, budget_.reserved >> 10, holders())});
+    const uint64_t share = settings_.memory_per_job, held = held_by(join.job);
+    const uint64_t most = std::min((budget_.limit - budget_.reserved) / kOthers, share - std::min(share, held));
+    while (window > least_window && rings * window > most) window /= 2;
+    Fault refused;
+    if (!reserve(join.job, rings, window, refused)) return peer.refuse(refused);
     counters_.groups++;
     found = groups_.emplace(join.token, std::make_unique<Group>(*this, join, window, rings * window)).first;
   }

@@ -135,9 +135,12 @@ public:
   void stranger(const std::string &from, const char *what);
   size_t peers = 0;            // whose connection is open
   std::string holders() const; // "job 0x1: 3 groups, 6 MiB; ..."
+  // Takes memory for windows of a job's group; `fault` says why not.
+  bool reserve(uint64_t job, uint64_t windows, uint32_t window, Fault &fault);
 
 private:
   Fault admit(const Join &join);
+  uint64_t held_by(uint64_t job) const;
   Status listen(const Place &place, void (*accepted)(Server &, Fd, const Address &));
   Status listen_admin();
   void round(int timeout_ms);
