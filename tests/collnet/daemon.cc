@@ -2,6 +2,7 @@
 #include "status.h"
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
@@ -79,7 +80,10 @@ void Daemon::start() {
       const int port = std::atoi(said.c_str() + at + words.size());
       (said.substr(at, end_of_line - at).ends_with("for metrics") ? metrics_ : port_) = port;
     }
-    if (answers) return;
+    if (answers) {
+      at_start_ = memory_kib();
+      return;
+    }
     int how = 0;
     if (::waitpid(pid_, &how, WNOHANG) == pid_) {
       pid_ = -1;
@@ -134,10 +138,26 @@ std::string Daemon::log() const {
   return read(folder_.file(name_ + ".log"));
 }
 
-uint64_t Daemon::resident_kib() const {
-  const std::string text = read("/proc/" + std::to_string(pid_) + "/status");
-  const size_t at = text.find("VmRSS:");
-  return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + 6, nullptr, 10);
+uint64_t Daemon::memory_kib() const {
+  const std::string text = read("/proc/" + std::to_string(pid_) + "/smaps_rollup");
+  uint64_t sum = 0;
+  for (const char *what : {"\nPss_Anon:", "\nPss_Shmem:"}) // not its code, which other processes share or not
+    if (const size_t at = text.find(what); at != std::string::npos)
+      sum += std::strtoull(text.c_str() + at + std::strlen(what), nullptr, 10);
+  return sum;
+}
+
+bool Daemon::within(uint64_t limit_kib) const {
+#ifdef __SANITIZE_ADDRESS__
+  const uint64_t own = 96 << 10; // what was freed is kept for a while, and every byte has a shadow
+#else
+  const uint64_t own = 1 << 10; // connections, members, buffers of a call, the heap's spare
+#endif
+  const uint64_t now = memory_kib();
+  if (now > at_start_ + limit_kib + own)
+    std::fprintf(stderr, "the daemon has %llu KiB, and %llu when it started\n", static_cast<unsigned long long>(now),
+                 static_cast<unsigned long long>(at_start_));
+  return now <= at_start_ + limit_kib + own;
 }
 
 } // namespace collnet

@@ -47,7 +47,10 @@ public:
       if (const nlohmann::json s = status(); !s.is_null() && holds(s)) return true;
     return false;
   }
-  uint64_t resident_kib() const;
+  // Memory that the process has, each page counted once (rings are mapped twice); 0: it cannot be told.
+  uint64_t memory_kib() const;
+  // That it has had no more than its limit over what it had when it had started, and what it keeps for itself.
+  bool within(uint64_t limit_kib) const;
 
 private:
   static void pause();
@@ -57,6 +60,7 @@ private:
   std::string more_, key_, parent_;
   int port_ = 0, metrics_ = 0;
   pid_t pid_ = -1;
+  uint64_t at_start_ = 0; // memory_kib() then
 };
 
 } // namespace collnet

@@ -457,6 +457,7 @@ TEST_CASE("memory is reserved up to its budget; a group beyond it learns the lim
       m.adopt(first);
       check(m.meet(), "meet");
       check(m.run(op) == TUTTI_OK, "the first group was disturbed: " + m.text);
+      check(daemon.within(512), "more memory than its limit");
     });
     for (const End &e : run.wait()) {
       INFO(e.said);
