@@ -44,9 +44,10 @@ std::string Folder::key(const std::string &name, const std::string &bytes) const
   return path;
 }
 
-Daemon::Daemon(const Folder &folder, std::string name, std::string more, const Daemon *parent, std::string key)
+Daemon::Daemon(const Folder &folder, std::string name, std::string more, const Daemon *parent, std::string key,
+               std::string host)
     : folder_(folder), name_(std::move(name)), more_(std::move(more)), key_(key.empty() ? folder.key() : std::move(key)),
-      parent_(parent ? parent->address() : "") {
+      parent_(parent ? parent->address() : ""), host_(std::move(host)) {
   start();
 }
 
@@ -58,7 +59,7 @@ Daemon::~Daemon() {
 
 void Daemon::start() {
   const std::string config = folder_.file(name_ + ".toml"), log_file = folder_.file(name_ + ".log");
-  std::ofstream(config) << "[aggd]\nlisten = [\"127.0.0.1:" << port_ << "\"]\nkey_file = \"" << key_ << "\"\nadmin = \""
+  std::ofstream(config) << "[aggd]\nlisten = [\"" << host_ << ":" << port_ << "\"]\nkey_file = \"" << key_ << "\"\nadmin = \""
                         << folder_.file(name_ + ".sock") << "\"\nparent = \"" << parent_ << "\"\n"
                         << more_;
   pid_ = ::fork();
@@ -73,11 +74,11 @@ void Daemon::start() {
   for (const auto end = Clock::now() + std::chrono::seconds(20); Clock::now() < end; pause()) {
     const bool answers = !status().is_null(); // its log then has all its addresses
     const std::string said = log();
-    const std::string words = "listening at 127.0.0.1:";
+    const std::string words = "listening at ";
     for (size_t at = said.find(words); at != std::string::npos; at = said.find(words, at + 1)) {
       const size_t end_of_line = said.find('\n', at);
       if (end_of_line == std::string::npos) break;
-      const int port = std::atoi(said.c_str() + at + words.size());
+      const int port = std::atoi(said.c_str() + said.find(':', at) + 1);
       (said.substr(at, end_of_line - at).ends_with("for metrics") ? metrics_ : port_) = port;
     }
     if (answers) {

@@ -1,28 +1,21 @@
 // What members get is the reduction, with the same bits for every chunk size, window, number of daemons and shape they should
 // not depend on.
 #include "base/types.h"
-#include "members.h"
 #include "tools/data.h"
+#include "work.h"
 #include <cstring>
 #include <doctest/doctest.h>
-#include <stdexcept>
 
 using namespace collnet;
 using tutti::dtype_bytes;
 
 namespace {
 
-void check(bool holds, const std::string &what) {
-  if (!holds) throw std::runtime_error(what);
-}
 void all_right(Run &run) {
   for (const End &e : run.wait()) {
     INFO(e.said);
     CHECK(e.status == 0);
   }
-}
-Member::Options options_for(const Folder &folder, const std::vector<std::string> &servers) {
-  return {{"servers", joined(servers)}, {"key_file", "\"" + folder.key() + "\""}};
 }
 void open(Member &m, const Member::Options &options) {
   check(m.open(options), m.text);
