@@ -1,11 +1,13 @@
 // Whoever does not belong, and members that break the rules of the wire.
 #include "members.h"
 #include "raw.h"
+#include <algorithm>
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <stdexcept>
 #include <sys/stat.h>
+#include <thread>
 
 using namespace collnet;
 using namespace tutti::aggd;
@@ -312,6 +314,25 @@ TEST_CASE("quotas of groups, groups of a job and members are refusals with limit
   const Fault fourth = ask(3, 2);
   CHECK((fourth.limit == 3 && fourth.in_use == 3));
   CHECK(fourth.text.find("job 0x1 holds") != std::string::npos);
+}
+
+TEST_CASE("however often a member is refused or its groups end, the log grows slowly, and counts") {
+  Folder folder;
+  Daemon daemon(folder, "aggd", "[limits]\nmembers = 2\n");
+  const Key key = key_of(folder);
+  for (uint32_t i = 0; i < 300; i++) {
+    Raw raw(daemon);
+    REQUIRE(raw.join(join_of(any_token(), 0, 2 + i % 2), key)); // three members are refused; two never become a group
+    REQUIRE(raw.frame().has_value());
+  }
+  CHECK(daemon.becomes([](const auto &s) { return s["totals"]["refused"] == 150 && s["groups"].empty(); }));
+  std::this_thread::sleep_for(Milliseconds(1100)); // the next line is due
+  Raw last(daemon);
+  REQUIRE(last.join(join_of(any_token(), 0, 3), key));
+  REQUIRE(last.frame().has_value());
+  CHECK(daemon.becomes([&](const auto &) { return daemon.log().find(" more like it before)") != std::string::npos; }));
+  const std::string log = daemon.log();
+  CHECK(std::count(log.begin(), log.end(), '\n') < 100);
 }
 
 TEST_CASE("no job takes all memory: large windows leave most of what is free, and each job has its share") {

@@ -1,16 +1,11 @@
 // tutti/plugins/collnet-aggd/daemon/group.cc: how a group comes to be, ends, and what it is late for.
 #include "group.h"
-#include "log/log.h"
 #include "upstream.h"
 #include <algorithm>
 #include <cerrno>
 
 namespace tutti::aggd {
 namespace {
-
-void say(log::Level level, const std::string &text) {
-  log::write(level, log::Subsys::net, text);
-}
 
 uint64_t hash_of(char what, uint64_t value, uint64_t before) {
   std::array<uint8_t, 17> bytes{static_cast<uint8_t>(what)};
@@ -138,7 +133,8 @@ void Group::begin(const Cover &all) {
     c.member = c.cover.members.first();
     if (c.peer) c.peer->say(frame(Start{all}));
   }
-  say(log::Level::info, fmt::format("job {:#x}: group of {} members runs: {} here, window {} KiB, depth {}", asked_.job,
+  server_.of_groups.say(log::Level::info,
+                        fmt::format("job {:#x}: group of {} members runs: {} here, window {} KiB, depth {}", asked_.job,
                                     asked_.members, children_.size(), all.window >> 10, all.depth));
   server_.runnable(this);
 }
@@ -149,8 +145,8 @@ void Group::fail(Fault fault) {
   fault_ = std::move(fault);
   end_by_ = Clock::now() + server_.settings().linger;
   server_.counters().faults[static_cast<size_t>(fault_.reason)]++;
-  say(log::Level::warn, fmt::format("job {:#x}: group of {} members ends: {}: {}", asked_.job, asked_.members,
-                                    reason_name(fault_.reason), fault_.text));
+  server_.of_groups.say(log::Level::warn, fmt::format("job {:#x}: group of {} members ends: {}: {}", asked_.job, asked_.members,
+                                                      reason_name(fault_.reason), fault_.text));
   if (up_) up_->say_last(frame(fault_));
   server_.runnable(this);
 }

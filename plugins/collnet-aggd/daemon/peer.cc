@@ -1,6 +1,5 @@
 // tutti/plugins/collnet-aggd/daemon/peer.cc: a connection from its first byte to its place in a group.
 #include "group.h"
-#include "log/log.h"
 #include <cerrno>
 #include <sys/epoll.h>
 
@@ -119,8 +118,7 @@ bool Peer::flush() {
 
 void Peer::refuse(const Fault &fault) {
   server_.counters().refused++;
-  log::write(log::Level::info, log::Subsys::net,
-             fmt::format("{}: refused: {}: {}", from, reason_name(fault.reason), fault.text));
+  server_.of_refusals.say(log::Level::info, fmt::format("{}: refused: {}: {}", from, reason_name(fault.reason), fault.text));
   say(frame(fault));
   group = nullptr;
   stage_ = Stage::closing;

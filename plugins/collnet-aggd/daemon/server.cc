@@ -65,6 +65,17 @@ void accept_query(Server &server, Fd fd, const Address &from) {
 
 } // namespace
 
+void Seldom::say(log::Level level, const std::string &text) {
+  const auto now = Clock::now();
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - refilled_);
+  refilled_ += seconds;
+  row_ = static_cast<int>(std::min<int64_t>(kRow, row_ + seconds.count()));
+  if (row_ == 0) return void(untold_++);
+  row_--;
+  aggd::say(level, untold_ == 0 ? text : fmt::format("{} ({} more like it before)", text, untold_));
+  untold_ = 0;
+}
+
 Server::Server(Settings settings)
     : settings_(std::move(settings)), strangers_(settings_.strangers), questions_(kQuestions), admins_(kQuestions) {
   budget_.limit = settings_.memory;
@@ -146,15 +157,7 @@ void Server::add(std::unique_ptr<Source> source) {
 
 void Server::stranger(const std::string &from, const char *what) {
   counters_.strangers++;
-  const auto now = Clock::now();
-  if (told_ != Clock::time_point{} && now - told_ < std::chrono::seconds(1)) {
-    untold_++;
-    return;
-  }
-  told_ = now;
-  say(log::Level::warn,
-      fmt::format("{}: closed, for {}{}", from, what, untold_ ? fmt::format(" ({} more before it)", untold_) : std::string()));
-  untold_ = 0;
+  of_strangers_.say(log::Level::warn, fmt::format("{}: closed, for {}", from, what));
 }
 
 std::string Server::holders() const {

@@ -1,6 +1,7 @@
 // tutti/plugins/collnet-aggd/daemon/server.h: the loop, who is connected, and what all groups share: budget, counters, limits.
 // One thread; epoll is edge-triggered, what could not be done at once is remembered and done by turns.
 #pragma once
+#include "log/log.h"
 #include "settings.h"
 #include <array>
 #include <list>
@@ -20,6 +21,18 @@ public:
   virtual void on_events(uint32_t events) = 0;
   virtual void tick(Clock::time_point) {}
   bool closed = false;
+};
+
+// Lines about what others do, however often: some in a row, then one a second, which tells of how many more there were.
+class Seldom {
+public:
+  void say(log::Level level, const std::string &text);
+
+private:
+  static constexpr int kRow = 20;
+  int row_ = kRow;
+  Clock::time_point refilled_ = Clock::now();
+  uint64_t untold_ = 0;
 };
 
 // Connections that anybody can make: when there are too many, the oldest goes.
@@ -133,8 +146,9 @@ public:
   // The group that the join belongs to, joined; or the reason why not.
   void join(Peer &peer, Role role, const Join &join);
   void stranger(const std::string &from, const char *what);
-  size_t peers = 0;            // whose connection is open
-  std::string holders() const; // "job 0x1: 3 groups, 6 MiB; ..."
+  size_t peers = 0;              // whose connection is open
+  Seldom of_refusals, of_groups; // each kind has lines of its own
+  std::string holders() const;   // "job 0x1: 3 groups, 6 MiB; ..."
   // Takes memory for windows of a job's group; `fault` says why not.
   bool reserve(uint64_t job, uint64_t windows, uint32_t window, Fault &fault);
 
@@ -159,9 +173,9 @@ private:
   std::map<Token, std::unique_ptr<Group>> groups_;
   std::vector<Group *> runnable_, running_; // each group once
   size_t listeners_ = 0;
-  Clock::time_point ticked_{}, drain_until_{}, told_{};
+  Clock::time_point ticked_{}, drain_until_{};
   bool draining_ = false, hurried_ = false;
-  uint64_t untold_ = 0; // strangers since the last line about one
+  Seldom of_strangers_;
 };
 
 } // namespace tutti::aggd

@@ -1,6 +1,5 @@
 // tutti/plugins/collnet-aggd/daemon/upstream.cc
 #include "upstream.h"
-#include "log/log.h"
 #include <algorithm>
 #include <cerrno>
 #include <sys/epoll.h>
