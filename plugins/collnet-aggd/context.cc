@@ -1,14 +1,17 @@
 // tutti/plugins/collnet-aggd/context.cc
 #include "context.h"
 #include <cerrno>
+#include <poll.h>
 #include <sys/epoll.h>
 
 namespace tutti::aggd {
 
 constexpr uint32_t clock_interval = 64; // calls of progress() between two looks at the clock
 constexpr milliseconds tick_interval{250};
-constexpr size_t share = 256 << 10;   // bytes that a shard moves each way before the next has its turn
-constexpr size_t polled_directly = 2; // up to so many connections, trying them is cheaper than asking epoll first
+constexpr size_t share = 256 << 10;      // bytes that a shard moves each way before the next has its turn
+constexpr milliseconds rumour_wait{500}; // longer than two ticks: another daemon's silence is then found by oneself
+constexpr milliseconds parting{250};     // that the end of a context may take for the last words of its groups
+constexpr size_t polled_directly = 2;    // up to so many connections, trying them is cheaper than asking epoll first
 
 Listener::Listener(Context &ctx, plugin::CollnetAddress &addr) : NetObject(ctx.host()), ctx_(ctx) {
   ticket_ = {ticket_magic, version_last, static_cast<uint16_t>(ctx.places().size()), {}, ctx.servers()};
@@ -52,16 +55,32 @@ Context::Context(const Host &host, const Options &options)
   completions_.reserve(4096);
 }
 
+Context::~Context() {
+  for (const auto end = Clock::now() + parting; !farewells_.empty() && Clock::now() < end; see_off_all()) {
+    pollfd p{epoll_.get(), POLLIN, 0};
+    ::poll(&p, 1, 10);
+    collect_events();
+  }
+}
+
 std::unique_ptr<Mr> Context::mr_register(const tutti_region &region) {
   if (region.kind != TUTTI_MEM_HOST) plugin::unsupported("daemons are sent host memory only, not memory kind ", region.kind);
   return std::make_unique<Mr>();
 }
 
-void Context::watch(int fd, Shard *shard) {
-  epoll_event event{};
-  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-  event.data.ptr = shard;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) plugin::fail_errno(errno, "cannot watch a connection");
+void Context::watch(Fd &fd, Shard *shard) {
+  if (const int err = fd.watch(epoll_.get(), shard)) plugin::fail_errno(err, "cannot watch a connection");
+}
+
+void Context::see_off(Farewell farewell) {
+  if (farewell.over(Clock::now())) return;
+  (void)farewell.fd().watch(epoll_.get(), nullptr);
+  farewells_.push_back(std::move(farewell));
+}
+
+void Context::see_off_all() {
+  const auto now = Clock::now();
+  std::erase_if(farewells_, [&](Farewell &f) { return f.over(now); });
 }
 
 void Context::remove(Membership *group) {
@@ -77,6 +96,8 @@ bool Context::collect_events() {
     for (int i = 0; i < n; i++) {
       const epoll_event &e = events[static_cast<size_t>(i)];
       auto *shard = static_cast<Shard *>(e.data.ptr);
+      any |= !shard; // a farewell goes on
+      if (!shard) continue;
       if (e.events & ~static_cast<uint32_t>(EPOLLOUT)) shard->readable = any = true;
       if (e.events & ~static_cast<uint32_t>(EPOLLIN | EPOLLRDHUP)) shard->writable = true, any |= shard->wants_to_write();
     }
@@ -94,6 +115,7 @@ int32_t Context::progress(tutti_collnet_completion *out, uint32_t cap) {
     collect_events();
   }
   for (Membership *g : groups_) g->progress();
+  if (!farewells_.empty()) see_off_all();
   if (++turn_ % clock_interval == 0)
     if (const auto now = Clock::now(); now - ticked_ >= tick_interval) {
       ticked_ = now;
@@ -173,7 +195,6 @@ Membership::Membership(Context &ctx, const std::vector<Ticket> &tickets, int32_t
     shards.push_back(std::make_unique<Shard>(*this, ctx.places()[i], o.key, join, i, static_cast<uint32_t>(ctx.places().size()),
                                              Tuning{join.window, o.silence}, o.connect, milliseconds(config.deadline_ms)));
   }
-  watched.assign(shards.size(), 0);
   ctx.add(this);
 }
 
@@ -181,13 +202,8 @@ Membership::~Membership() {
   ctx_.remove(this);
   const bool midway = busy();
   for (auto &s : shards) {
-    const Fault left{Reason::member_lost,
-                     Field::none,
-                     member_,
-                     0,
-                     0,
-                     "member " + std::to_string(member_) + " ended the group in the middle of an operation"};
-    s->leave(midway ? &left : nullptr);
+    const Fault left{Reason::member_lost, Field::none, member_, 0, 0, "it ended the group in the middle of an operation"};
+    ctx_.see_off(s->leave(midway ? &left : nullptr));
   }
   finish(TUTTI_ERR_CANCELLED);
 }
@@ -197,24 +213,39 @@ void Membership::finish(tutti_status status) {
 }
 
 void Membership::failed(Fault fault) {
-  if (fault_.reason == Reason::none) fault_ = std::move(fault);
+  if (fault.hearsay && shards.size() > 1) {
+    if (rumour_.reason == Reason::none) rumour_ = std::move(fault), rumour_until_ = Clock::now() + rumour_wait;
+    return;
+  }
+  const bool explains = fault_.reason == Reason::member_lost && fault.reason == Reason::aggregator_lost; // members leave then
+  if (fault_.reason == Reason::none || explains) fault_ = std::move(fault);
+}
+
+// The first to notice is not always the one who knows best.
+void Membership::look_around() {
+  if (fault_.reason != Reason::none)
+    for (auto &s : shards) s->readable = true, s->pump(share);
+  if (fault_.reason == Reason::none && rumour_.reason != Reason::none && Clock::now() >= rumour_until_) fault_ = rumour_;
 }
 
 // Out of the shards' own calls: they are closed here.
 void Membership::close_failed() {
-  if (fault_.reason == Reason::none || std::exchange(closing_, true)) return;
-  for (auto &s : shards) s->leave(&fault_);
+  if (closing_) return;
+  look_around();
+  if (fault_.reason == Reason::none) return;
+  closing_ = true;
+  for (auto &s : shards) ctx_.see_off(s->leave(&fault_));
   host().set_error(status_of(fault_.reason), fault_.text.c_str());
   finish(status_of(fault_.reason));
 }
 
 void Membership::progress() {
   if (closing_) return;
-  for (size_t k = 0; k < shards.size() && fault_.reason == Reason::none; k++) {
+  for (size_t k = 0; k < shards.size(); k++) {
     const size_t i = (k + static_cast<size_t>(member_)) % shards.size(); // members begin at different daemons
     Shard &s = *shards[i];
     s.pump(share);
-    if (s.fd() >= 0 && s.sockets() != watched[i]) ctx_.watch(s.fd(), &s), watched[i] = s.sockets();
+    if (s.fd() && !s.fd().watched()) ctx_.watch(s.fd(), &s);
   }
   close_failed();
 }
@@ -312,7 +343,7 @@ void Membership::fill(tutti_collnet_caps &out) const {
   bool known = true;
   for (const auto &s : shards) {
     const Cover &all = s->start().all;
-    out.window_bytes += s->grant().window;
+    out.window_bytes += all.window;
     out.tree_depth = std::max(out.tree_depth, all.depth);
     out.aggregators += all.daemons;
     out.bandwidth_mbps += all.mbps * members_;
@@ -388,8 +419,7 @@ tutti_status Membership::post(const tutti_collnet_op &op, uint64_t cookie) {
     plugin::fail(TUTTI_ERR_INVALID, "a buffer of ", total, " bytes is NULL");
   chunks_ += p.chunks;
   posted_++;
-  for (size_t k = 0; k < shards.size(); k++) shards[(k + static_cast<size_t>(member_)) % shards.size()]->pump(share);
-  close_failed();
+  progress();
   return TUTTI_OK;
 }
 

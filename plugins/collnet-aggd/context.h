@@ -33,7 +33,6 @@ public:
   bool may_move(); // without the context's events
 
   std::vector<std::unique_ptr<Shard>> shards;
-  std::vector<uint32_t> watched; // how many sockets of each epoll was told of
 
 private:
   Post *post(uint64_t number) override {
@@ -44,6 +43,7 @@ private:
   void failed(Fault fault) override;
   uint32_t patience() const;
   void look_for_stop(Clock::time_point now);
+  void look_around();
   void close_failed();
   void finish(tutti_status status);
   void start();
@@ -57,7 +57,8 @@ private:
   const Clock::time_point deadline_;
   uint32_t outstanding_ = 0, chunk_ = 0;
   bool started_ = false, told_ = false;
-  Fault fault_;
+  Fault fault_, rumour_; // hearsay waits for somebody who knows
+  Clock::time_point rumour_until_{};
   bool closing_ = false;
   std::vector<Post> queue_;
   uint64_t posted_ = 0, done_ = 0;  // posts [done_, posted_) are in flight
@@ -82,6 +83,7 @@ struct Mr {}; // host memory needs none; the handle only proves that the call wa
 class Context final : public plugin::NetObject {
 public:
   Context(const Host &host, const Options &options);
+  ~Context();
   std::unique_ptr<Listener> listen(plugin::CollnetAddress &addr) { return std::make_unique<Listener>(*this, addr); }
   std::unique_ptr<Mr> mr_register(const tutti_region &region);
   int32_t progress(tutti_collnet_completion *out, uint32_t cap);
@@ -93,17 +95,20 @@ public:
   uint64_t servers() const { return servers_; }
   void add(Membership *group) { groups_.push_back(group); }
   void remove(Membership *group);
-  void watch(int fd, Shard *shard);
+  void watch(Fd &fd, Shard *shard);
+  void see_off(Farewell farewell);
   void complete(uint64_t cookie, tutti_status status) { completions_.push_back({cookie, status, 0}); }
 
 private:
   bool collect_events();
+  void see_off_all();
 
   const Options options_;
   std::vector<Place> places_;
   uint64_t servers_ = 0;
   Fd epoll_;
   std::vector<Membership *> groups_;
+  std::vector<Farewell> farewells_;
   std::vector<tutti_collnet_completion> completions_; // [given_, end)
   size_t given_ = 0;
   uint32_t turn_ = 0;

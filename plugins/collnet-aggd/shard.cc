@@ -72,7 +72,6 @@ void Shard::dial() {
     return posts_.failed(fault);
   }
   if (step != Dialer::Step::ready) return;
-  sockets_ = dialer_->sockets();
   fd_ = dialer_->release();
   dialer_.reset();
   front_ = frame(join_);
@@ -83,14 +82,14 @@ bool Shard::pump(size_t share) {
     dial();
     return false;
   }
-  if (!fd_) return false;
+  if (!fd_ || heard_) return false;
   if (writable) send(share);
-  if (fd_ && readable) receive(share);
+  if (readable) receive(share);
   return true;
 }
 
 void Shard::tick(Clock::time_point now) {
-  if (fd_ && watch_.look(fd_.get(), now) >= silence_)
+  if (fd_ && !heard_ && watch_.look(fd_.get(), now) >= silence_)
     fail(Reason::aggregator_lost,
          "answers nothing for " + std::to_string(silence_.count()) + " ms: its host or the link to it is gone");
 }
@@ -171,7 +170,7 @@ void Shard::send(size_t share) {
 // ---- in ------------------------------------------------------------------------------------------------------------------
 void Shard::receive(size_t share) {
   size_t all = 0;
-  while (fd_ && readable && all < share) {
+  while (!heard_ && readable && all < share) {
     if (from_ == to_) from_ = to_ = 0;
     if (from_ > 0 && (to_ == kStash || !in_body_)) { // frames that are no chunks are read from one piece
       std::memmove(stash_.data(), stash_.data() + from_, to_ - from_);
@@ -204,7 +203,7 @@ void Shard::receive(size_t share) {
       rest -= mine;
     }
     to_ += rest;
-    while (fd_ && parse()) {
+    while (!heard_ && parse()) {
     }
     if (static_cast<size_t>(got) < room) readable = false; // epoll tells when more comes
   }
@@ -240,7 +239,9 @@ bool Shard::take_control(const Header &h) {
   if (h.kind == Kind::error) {
     auto fault = read_fault(body);
     if (!fault) return fail(Reason::aggregator_lost, "sent an error that makes no sense"), false;
+    if (fault->member >= static_cast<int32_t>(join_.members)) fault->member = -1;
     fault->text = place_.name + ": " + fault->text;
+    heard_ = true;
     posts_.failed(std::move(*fault));
     return false;
   }
@@ -276,13 +277,20 @@ void Shard::body_done() {
   posts_.chunk_done(number);
 }
 
-void Shard::leave(const Fault *fault) {
-  if (fd_ && front_.empty() && sends_.moved == 0) {
-    const std::string words = fault ? frame(*fault) : goodbye_frame();
-    (void)!::send(fd_.get(), words.data(), words.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  }
+std::string Shard::rest_of_frame() const {
+  if (sends_.moved == 0) return {};
+  const Header h = header_of(sends_, sends_.post->gives);
+  std::string out(reinterpret_cast<const char *>(&h), sizeof h);
+  out.append(reinterpret_cast<const char *>(sends_.post->send + h.offset), body_bytes(h));
+  out.resize(frame_bytes(h), '\0');
+  return out.substr(sends_.moved);
+}
+
+Farewell Shard::leave(const Fault *fault) {
   dialer_.reset();
-  fd_.reset();
+  if (heard_) fd_.reset(); // it knows
+  if (!fd_) return {};
+  return {std::move(fd_), front_ + rest_of_frame() + (fault ? frame(*fault) : goodbye_frame())};
 }
 
 } // namespace tutti::aggd

@@ -1,7 +1,7 @@
 // tutti/plugins/collnet-aggd/shard.h: a member's connection to one daemon for one group. Chunk c of all the chunks of a group
 // goes over shard c mod (number of shards). Chunks go out in their order; the k-th that comes back is the k-th that went out.
 #pragma once
-#include "sockets.h"
+#include "farewell.h"
 #include "tutti/plugin/collnet.h"
 #include <memory>
 
@@ -42,9 +42,8 @@ public:
   // Drives it as far as it goes without waiting, at most about `share` bytes each way. True: there was something to do.
   bool pump(size_t share);
   void tick(Clock::time_point now);
-  int fd() const { return fd_ ? fd_.get() : dialer_ ? dialer_->fd() : -1; }
-  uint32_t sockets() const { return dialer_ ? dialer_->sockets() : sockets_; } // that fd() has been so far
-  void leave(const Fault *fault);        // says goodbye, or why the group ends, when it stands between two frames; and closes
+  Fd &fd() { return dialer_ ? dialer_->fd() : fd_; }
+  Farewell leave(const Fault *fault);    // with a goodbye, or with why the group ends
   bool readable = true, writable = true; // by the events seen so far
   bool waits();                          // for results
   bool wants_to_write() const { return !front_.empty() || sends_.post != nullptr; }
@@ -63,6 +62,7 @@ private:
   void find(Cursor &c);
   void next(Cursor &c);
   Header header_of(const Cursor &c, bool with_body) const;
+  std::string rest_of_frame() const; // that has been begun
   void dial();
   bool gathers(); // is to send nothing now
   void send(size_t share);
@@ -80,9 +80,9 @@ private:
   const milliseconds silence_;
   std::unique_ptr<Dialer> dialer_;
   Fd fd_;
-  uint32_t sockets_ = 0;
   std::string front_; // control frames to be sent first
   bool started_ = false, granted_ = false;
+  bool heard_ = false; // the daemon's last words
   Grant grant_;
   Start start_;
   SilenceWatch watch_;

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <linux/tcp.h> // struct tcp_info as the kernel has it; netinet/tcp.h lacks what is new
 #include <netdb.h>
+#include <sys/epoll.h>
 #include <system_error>
 
 namespace tutti::aggd {
@@ -36,6 +37,24 @@ bool split(const std::string &text, std::string &host, uint16_t &port) {
 }
 
 } // namespace
+
+void Fd::reset(int fd) {
+  if (epoll_ >= 0) {
+    ::epoll_ctl(std::exchange(epoll_, -1), EPOLL_CTL_DEL, fd_, nullptr);
+    ::shutdown(fd_, SHUT_RDWR);
+  }
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = fd;
+}
+
+int Fd::watch(int epoll, void *target) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.data.ptr = target;
+  if (::epoll_ctl(epoll, epoll_ >= 0 ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd_, &event) != 0) return errno;
+  epoll_ = epoll;
+  return 0;
+}
 
 std::string Address::text() const {
   char ip[INET6_ADDRSTRLEN] = "?";
@@ -161,7 +180,6 @@ Dialer::Step Dialer::start() {
   const Address &to = place_.addresses[tries_ % place_.addresses.size()];
   fd_.reset(::socket(to.raw.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd_) return fail(Reason::no_resource, "no socket for " + place_.name + ": " + reason_of(errno));
-  sockets_++;
   tune(fd_.get(), tuning_);
   hello_ = make_hello(role_);
   stage_ = Stage::connecting;

@@ -12,25 +12,28 @@ namespace tutti::aggd {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
+// A descriptor that closes. A process that was forked meanwhile may hold what it stands for as well: so a watched socket is
+// first taken out of its epoll set, which would go on to tell of it, and shut down, so that the peer learns of the end.
 class Fd {
 public:
   Fd() = default;
   explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd &&o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
+  Fd(Fd &&o) noexcept : fd_(std::exchange(o.fd_, -1)), epoll_(std::exchange(o.epoll_, -1)) {}
   Fd &operator=(Fd &&o) noexcept {
     reset(std::exchange(o.fd_, -1));
+    epoll_ = std::exchange(o.epoll_, -1);
     return *this;
   }
   ~Fd() { reset(); }
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  void reset(int fd = -1) {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = fd;
-  }
+  void reset(int fd = -1);
+  // Edge-triggered, in and out; again with another target. 0, or errno.
+  int watch(int epoll, void *target);
+  bool watched() const { return epoll_ >= 0; }
 
 private:
-  int fd_ = -1;
+  int fd_ = -1, epoll_ = -1;
 };
 
 struct Address {
@@ -84,8 +87,7 @@ public:
   Step advance();
   const Fault &fault() const { return fault_; }
   const std::string &name() const { return place_.name; }
-  int fd() const { return fd_.get(); }          // -1 between two tries
-  uint32_t sockets() const { return sockets_; } // made so far: a new one may have the number of the old
+  Fd &fd() { return fd_; } // none between two tries
   bool writes() const { return stage_ == Stage::connecting || stage_ == Stage::hello || stage_ == Stage::proof; }
   Clock::time_point wake() const { return fd_ ? deadline_ : next_; } // advance() has something to do by then
   Fd release() { return std::move(fd_); }
@@ -105,7 +107,6 @@ private:
   Clock::time_point next_{};
   Stage stage_ = Stage::idle;
   size_t tries_ = 0;
-  uint32_t sockets_ = 0;
   Fd fd_;
   std::string last_;
   Hello hello_{};

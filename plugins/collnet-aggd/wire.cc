@@ -117,7 +117,7 @@ uint64_t body_bytes(const Header &h) {
 
 std::string check_header(const Header &h, uint32_t most, uint32_t members) {
   if (h.magic != magic_header) return "bytes that are no frame";
-  if (h.kind < Kind::chunk || h.kind > Kind::goodbye) return "a frame of kind " + std::to_string(static_cast<int>(h.kind));
+  if (h.kind < Kind::chunk || h.kind > Kind::waits) return "a frame of kind " + std::to_string(static_cast<int>(h.kind));
   if (h.kind != Kind::chunk) {
     if (h.bytes > most_body) return "a frame of " + std::to_string(h.bytes) + " bytes, above " + std::to_string(most_body);
     return "";
@@ -224,6 +224,11 @@ bool Members::meets(const Members &o) const {
     if (bits_[i] & o.bits_[i]) return true;
   return false;
 }
+bool Members::holds(const Members &o) const {
+  for (size_t i = 0; i < o.bits_.size(); i++)
+    if (o.bits_[i] & ~(i < bits_.size() ? bits_[i] : 0)) return false;
+  return true;
+}
 void Members::add(const Members &o) {
   for (size_t i = 0; i < bits_.size() && i < o.bits_.size(); i++) bits_[i] |= o.bits_[i];
 }
@@ -305,21 +310,22 @@ private:
 };
 
 void put(Out &out, const Cover &c) {
-  out.put(c.shape).put(c.mbps).put(c.depth).put(c.chunk).put(c.outstanding).put(c.daemons);
+  out.put(c.shape).put(c.mbps).put(c.depth).put(c.daemons).put(c.window).put(c.chunk).put(c.outstanding);
 }
 Cover get_cover(In &in) {
   Cover c;
   c.shape = in.get<uint64_t>();
   c.mbps = in.get<uint64_t>();
   c.depth = in.get<uint32_t>();
+  c.daemons = in.get<uint32_t>();
+  c.window = in.get<uint32_t>();
   c.chunk = in.get<uint32_t>();
   c.outstanding = in.get<uint32_t>();
-  c.daemons = in.get<uint32_t>();
   return c;
 }
 bool fits(const Cover &c) {
   return c.chunk >= 64 && c.chunk <= most_chunk && c.chunk % 64 == 0 && c.outstanding >= 1 && c.depth >= 1 && c.depth <= 64 &&
-         c.daemons >= 1;
+         c.daemons >= 1 && c.window >= least_window;
 }
 
 } // namespace
@@ -393,7 +399,7 @@ std::optional<Start> read_start(std::span<const uint8_t> body) {
 std::string frame(const Fault &f) {
   const std::string_view text = std::string_view(f.text).substr(0, 1000);
   Out out;
-  out.put(f.reason).put(f.field).put(f.member).put(f.limit).put(f.in_use);
+  out.put(f.reason).put(f.field).put(f.member).put(f.limit).put(f.in_use).put(f.hearsay);
   return out.bytes({reinterpret_cast<const uint8_t *>(text.data()), text.size()}).frame(Kind::error);
 }
 std::optional<Fault> read_fault(std::span<const uint8_t> body) {
@@ -404,6 +410,7 @@ std::optional<Fault> read_fault(std::span<const uint8_t> body) {
   f.member = in.get<int32_t>();
   f.limit = in.get<uint64_t>();
   f.in_use = in.get<uint64_t>();
+  f.hearsay = in.get<uint8_t>() != 0;
   const auto text = in.rest();
   if (!in.done() || f.reason == Reason::none || f.reason > Reason::timeout || f.field > Field::average || text.size() > 1000)
     return {};
@@ -413,6 +420,10 @@ std::optional<Fault> read_fault(std::span<const uint8_t> body) {
 
 std::string goodbye_frame() {
   return Out().frame(Kind::goodbye);
+}
+
+std::string waits_frame(const Members &missing) {
+  return Out().bytes(missing.bytes()).frame(Kind::waits);
 }
 
 uint64_t hash64(std::span<const uint8_t> bytes) {

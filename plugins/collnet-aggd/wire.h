@@ -6,6 +6,7 @@
 //     -> cover                        a daemon's join grows: which members have come below it
 //     <- start                        all members are in; from here on data
 //     -> chunk   <- chunk             the k-th of one direction answers the k-th of the other, with the same header
+//     -> waits                        a daemon tells whose part of the present chunk is missing, when that takes long
 //     <- error, -> error              the last words of either side; end of file without error or goodbye is a failure
 //     -> goodbye                      a member leaves between operations
 //
@@ -80,7 +81,7 @@ bool proves(const Key &key, const Hello &hello, const Challenge &challenge);    
 bool proves(const Key &key, const Hello &hello, const Challenge &challenge, const Proof &proof); // who said hello
 
 // ---- frames --------------------------------------------------------------------------------------------------------------
-enum class Kind : uint8_t { chunk = 1, join = 2, grant = 3, cover = 4, start = 5, error = 6, goodbye = 7 };
+enum class Kind : uint8_t { chunk = 1, join = 2, grant = 3, cover = 4, start = 5, error = 6, goodbye = 7, waits = 8 };
 enum : uint8_t {
   flag_average = 1, // the sum is divided by the number of members
   flag_empty = 2,   // the body stays away: this side has nothing to give to, or to get from, the operation
@@ -135,9 +136,11 @@ public:
   uint32_t count() const;
   int first() const; // -1: none
   bool meets(const Members &o) const;
+  bool holds(const Members &o) const; // all of them
   void add(const Members &o);
   std::string list(bool there, uint32_t most = 16) const; // "0, 2-5": those that are (not) in the set
   std::span<const uint8_t> bytes() const { return bits_; }
+  bool operator==(const Members &) const = default;
   static std::optional<Members> from(uint32_t n, std::span<const uint8_t> bytes);
 
 private:
@@ -161,7 +164,8 @@ struct Join {
 struct Cover {
   uint64_t shape = 0; // hash of the order in which it folds
   uint64_t mbps = 0;  // of one stream at its slowest daemon, whose link they share; 0: not known
-  uint32_t depth = 0, chunk = 0, outstanding = 0, daemons = 0;
+  uint32_t depth = 0, daemons = 0;
+  uint32_t window = 0, chunk = 0, outstanding = 0; // the least that somebody in it has
 };
 struct CoverOf {
   Cover cover;
@@ -193,7 +197,8 @@ struct Fault {
   Field field = Field::none;
   int32_t member = -1;
   uint64_t limit = 0, in_use = 0;
-  std::string text; // one line, at most 1000 bytes
+  std::string text;     // one line, at most 1000 bytes
+  bool hearsay = false; // a member says so, not about itself, and no daemon knows it
 };
 
 std::string frame(const Join &join);
@@ -202,6 +207,7 @@ std::string frame(const Grant &grant);
 std::string frame(const Start &start);
 std::string frame(const Fault &fault);
 std::string goodbye_frame();
+std::string waits_frame(const Members &missing);
 // Empty: the bytes are no such body.
 std::optional<Join> read_join(std::span<const uint8_t> body);
 std::optional<CoverOf> read_cover(std::span<const uint8_t> body, uint32_t members);

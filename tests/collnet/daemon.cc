@@ -2,6 +2,7 @@
 #include "status.h"
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
@@ -43,9 +44,10 @@ std::string Folder::key(const std::string &name, const std::string &bytes) const
   return path;
 }
 
-Daemon::Daemon(const Folder &folder, std::string name, std::string more, const Daemon *parent, std::string key)
+Daemon::Daemon(const Folder &folder, std::string name, std::string more, const Daemon *parent, std::string key,
+               std::string host)
     : folder_(folder), name_(std::move(name)), more_(std::move(more)), key_(key.empty() ? folder.key() : std::move(key)),
-      parent_(parent ? parent->address() : "") {
+      parent_(parent ? parent->address() : ""), host_(std::move(host)) {
   start();
 }
 
@@ -57,7 +59,7 @@ Daemon::~Daemon() {
 
 void Daemon::start() {
   const std::string config = folder_.file(name_ + ".toml"), log_file = folder_.file(name_ + ".log");
-  std::ofstream(config) << "[aggd]\nlisten = [\"127.0.0.1:" << port_ << "\"]\nkey_file = \"" << key_ << "\"\nadmin = \""
+  std::ofstream(config) << "[aggd]\nlisten = [\"" << host_ << ":" << port_ << "\"]\nkey_file = \"" << key_ << "\"\nadmin = \""
                         << folder_.file(name_ + ".sock") << "\"\nparent = \"" << parent_ << "\"\n"
                         << more_;
   pid_ = ::fork();
@@ -70,15 +72,19 @@ void Daemon::start() {
     ::_exit(127);
   }
   for (const auto end = Clock::now() + std::chrono::seconds(20); Clock::now() < end; pause()) {
+    const bool answers = !status().is_null(); // its log then has all its addresses
     const std::string said = log();
-    const std::string words = "listening at 127.0.0.1:";
+    const std::string words = "listening at ";
     for (size_t at = said.find(words); at != std::string::npos; at = said.find(words, at + 1)) {
       const size_t end_of_line = said.find('\n', at);
       if (end_of_line == std::string::npos) break;
-      const int port = std::atoi(said.c_str() + at + words.size());
+      const int port = std::atoi(said.c_str() + said.find(':', at) + 1);
       (said.substr(at, end_of_line - at).ends_with("for metrics") ? metrics_ : port_) = port;
     }
-    if (!status().is_null()) return;
+    if (answers) {
+      at_start_ = memory_kib();
+      return;
+    }
     int how = 0;
     if (::waitpid(pid_, &how, WNOHANG) == pid_) {
       pid_ = -1;
@@ -133,10 +139,26 @@ std::string Daemon::log() const {
   return read(folder_.file(name_ + ".log"));
 }
 
-uint64_t Daemon::resident_kib() const {
-  const std::string text = read("/proc/" + std::to_string(pid_) + "/status");
-  const size_t at = text.find("VmRSS:");
-  return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + 6, nullptr, 10);
+uint64_t Daemon::memory_kib() const {
+  const std::string text = read("/proc/" + std::to_string(pid_) + "/smaps_rollup");
+  uint64_t sum = 0;
+  for (const char *what : {"\nPss_Anon:", "\nPss_Shmem:"}) // not its code, which other processes share or not
+    if (const size_t at = text.find(what); at != std::string::npos)
+      sum += std::strtoull(text.c_str() + at + std::strlen(what), nullptr, 10);
+  return sum;
+}
+
+bool Daemon::within(uint64_t limit_kib) const {
+#ifdef __SANITIZE_ADDRESS__
+  const uint64_t own = 96 << 10; // what was freed is kept for a while, and every byte has a shadow
+#else
+  const uint64_t own = 1 << 10; // connections, members, buffers of a call, the heap's spare
+#endif
+  const uint64_t now = memory_kib();
+  if (now > at_start_ + limit_kib + own)
+    std::fprintf(stderr, "the daemon has %llu KiB, and %llu when it started\n", static_cast<unsigned long long>(now),
+                 static_cast<unsigned long long>(at_start_));
+  return now <= at_start_ + limit_kib + own;
 }
 
 } // namespace collnet

@@ -27,10 +27,11 @@ private:
 class Daemon {
 public:
   // `more`: TOML behind [aggd] listen, key_file, admin and parent. Waits until it listens; throws when it does not.
-  Daemon(const Folder &folder, std::string name, std::string more = "", const Daemon *parent = nullptr, std::string key = "");
+  Daemon(const Folder &folder, std::string name, std::string more = "", const Daemon *parent = nullptr, std::string key = "",
+         std::string host = "127.0.0.1");
   ~Daemon(); // killed where it still runs
   Daemon(const Daemon &) = delete;
-  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  std::string address() const { return host_ + ":" + std::to_string(port_); }
   int port() const { return port_; }
   int metrics_port() const { return metrics_; }
   void signal(int number) const;
@@ -47,16 +48,20 @@ public:
       if (const nlohmann::json s = status(); !s.is_null() && holds(s)) return true;
     return false;
   }
-  uint64_t resident_kib() const;
+  // Memory that the process has, each page counted once (rings are mapped twice); 0: it cannot be told.
+  uint64_t memory_kib() const;
+  // That it has had no more than its limit over what it had when it had started, and what it keeps for itself.
+  bool within(uint64_t limit_kib) const;
 
 private:
   static void pause();
   void start();
   const Folder &folder_;
   const std::string name_;
-  std::string more_, key_, parent_;
+  std::string more_, key_, parent_, host_;
   int port_ = 0, metrics_ = 0;
   pid_t pid_ = -1;
+  uint64_t at_start_ = 0; // memory_kib() then
 };
 
 } // namespace collnet

@@ -1,51 +1,19 @@
 // Members and daemons that die, stop, are late or disagree: everybody else in the group hears of it in time and by name, and
 // other groups hear nothing.
 #include "members.h"
+#include "work.h"
 #include <csignal>
 #include <cstring>
 #include <doctest/doctest.h>
 #include <stdexcept>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 using namespace collnet;
 
 namespace {
-
-void check(bool holds, const std::string &what) {
-  if (!holds) throw std::runtime_error(what);
-}
-Member::Options options_for(const Folder &folder, const std::vector<std::string> &servers) {
-  return {{"servers", joined(servers)}, {"key_file", "\"" + folder.key() + "\""}};
-}
-
-// What a member learned: "<reason> <member> <milliseconds since it last got a result> <text>".
-struct Heard {
-  uint32_t reason = 0;
-  int member = -1;
-  int64_t ms = 0;
-  std::string text;
-};
-Heard heard(const End &end) {
-  Heard h;
-  char text[900] = "";
-  std::sscanf(end.said.c_str(), "%u %d %ld %899[^\n]", &h.reason, &h.member, &h.ms, text);
-  h.text = text;
-  return h;
-}
-
-// Works until the group fails, and says why.
-void work(Member &m, size_t bytes = 256 << 10) {
-  std::vector<float> in(bytes / 4, 1.0f), out(bytes / 4);
-  auto last = Clock::now();
-  for (const auto end = last + std::chrono::seconds(30); Clock::now() < end; last = Clock::now()) {
-    const tutti_status s = m.run(Member::all_reduce(TUTTI_DT_FLOAT32, TUTTI_RED_SUM, in.data(), out.data(), bytes));
-    if (s == TUTTI_OK) continue;
-    const auto ms = std::chrono::duration_cast<milliseconds>(Clock::now() - last).count();
-    m.note(std::to_string(m.why.reason) + " " + std::to_string(m.why.member) + " " + std::to_string(ms) + " " + m.text);
-    return;
-  }
-  throw std::runtime_error("nothing happened");
-}
 
 void all_heard(Run &run, int victim, uint32_t reason, int member, int64_t within_ms, const std::string &words) {
   const auto &ends = run.wait();
@@ -76,17 +44,16 @@ void healthy(const Folder &folder, const std::vector<std::string> &servers) {
   }
 }
 
-std::function<void(Member &)> worker(const Folder &folder, std::vector<std::string> servers, uint32_t progress_ms) {
-  return [&folder, servers, progress_ms](Member &m) {
-    check(m.open(options_for(folder, servers)), m.text);
+std::function<void(Member &)> worker(const Folder &folder, std::vector<std::string> servers, uint32_t progress_ms,
+                                     size_t bytes = 256 << 10, const char *window = "\"1MiB\"") {
+  return [&folder, servers, progress_ms, bytes, window](Member &m) {
+    auto options = options_for(folder, servers);
+    options["window"] = window;
+    check(m.open(options), m.text);
     check(m.join(1, 10'000, progress_ms) == TUTTI_OK, m.text);
     check(m.meet(), "meet");
-    work(m);
+    work(m, bytes);
   };
-}
-
-bool empty_again(const Daemon &daemon) {
-  return daemon.becomes([](const auto &s) { return s["groups"].empty() && s["memory"]["reserved"] == 0; });
 }
 
 } // namespace
@@ -102,6 +69,34 @@ TEST_CASE("a member that is killed is named to the others at once") {
     healthy(folder, {daemon.address()});
   }
   CHECK(empty_again(daemon));
+}
+
+TEST_CASE("a member that has forked leaves all the same, and hears nothing of a group that it has left") {
+  Folder folder;
+  Daemon daemon(folder, "aggd");
+  Run run(2, [&](Member &m) {
+    check(m.open(options_for(folder, {daemon.address()})), m.text);
+    check(m.join() == TUTTI_OK, m.text);
+    std::vector<float> in(1000, 1.0f), out(1000);
+    check(m.run(Member::all_reduce(TUTTI_DT_FLOAT32, TUTTI_RED_SUM, in.data(), out.data(), 4000)) == TUTTI_OK, m.text);
+    const pid_t helper = ::fork(); // holds the connection until it is killed, like a process that loads data
+    if (helper == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      for (;;) ::pause();
+    }
+    m.leave();
+    const bool gone = empty_again(daemon, milliseconds(3000));
+    tutti_collnet_completion none[4];
+    for (int i = 0; i < 100; i++) m.api().progress(m.ctx(), none, 4); // what comes now is for nobody
+    ::kill(helper, SIGKILL);
+    ::waitpid(helper, nullptr, 0);
+    check(gone, "the daemon still has the group");
+    check(m.meet(), "meet");
+  });
+  for (const End &e : run.wait()) {
+    INFO(e.said);
+    CHECK(e.status == 0);
+  }
 }
 
 TEST_CASE("a member that is stopped is named when it has held the others up for too long") {
@@ -168,14 +163,32 @@ TEST_CASE("a daemon that is stopped is named when no result has come for too lon
   }
 }
 
-TEST_CASE("one of several daemons that is killed ends the group everywhere") {
+TEST_CASE("one of several daemons that is killed ends the group everywhere, and no member is blamed for having seen it first") {
   Folder folder;
-  for (int i = 0; i < repetitions(); i++) {
+  for (int i = 0; i < 4 * repetitions(); i++) {
     Daemon a(folder, "a" + std::to_string(i)), b(folder, "b" + std::to_string(i));
-    Run run(3, worker(folder, {a.address(), b.address()}, 20'000));
+    Run run(3, worker(folder, {a.address(), b.address()}, 20'000, i % 2 ? 16 << 20 : 256 << 10));
     REQUIRE(run.arrived(1));
     b.signal(SIGKILL);
     all_heard(run, -1, TUTTI_COLLNET_AGGREGATOR_LOST, -1, 5000, b.address());
+    CHECK(empty_again(a));
+  }
+}
+
+TEST_CASE("the member that sees first that a daemon died is not blamed by the others, who learn of both at once") {
+  Folder folder;
+  for (int i = 0; i < 2 * repetitions(); i++) {
+    Daemon a(folder, "a" + std::to_string(i)), b(folder, "b" + std::to_string(i));
+    // The long ones, in a small window, are in the middle of a frame; the daemon that lives reads on where nobody will fold.
+    Run run(3,
+            worker(folder, {a.address(), b.address()}, 20'000, i % 2 ? 16 << 20 : 1 << 20, i % 2 ? "\"64KiB\"" : "\"1MiB\""));
+    REQUIRE(run.arrived(1));
+    for (const int m : {1, 2}) run.signal(m, SIGSTOP);
+    b.signal(SIGKILL);
+    // Where the daemon has no room left for member 0, it hears its words only when the others go on.
+    (void)a.becomes([](const auto &s) { return !s["totals"]["ended_groups"].empty(); }, milliseconds(500));
+    for (const int m : {1, 2}) run.signal(m, SIGCONT);
+    all_heard(run, -1, TUTTI_COLLNET_AGGREGATOR_LOST, -1, 5000, b.address() + " ");
     CHECK(empty_again(a));
   }
 }
@@ -195,6 +208,71 @@ TEST_CASE("in a tree, members below other daemons hear of a member that is kille
     all_heard(run, 0, TUTTI_COLLNET_MEMBER_LOST, 0, 5000, "member 0 ");
     CHECK(empty_again(root));
     CHECK(empty_again(right));
+  }
+}
+
+// Members at the daemons of a tree, as `places` says, post once, member m after delays[m] ms or never where that is less than
+// 0.
+void post_late(const Folder &folder, const std::vector<const Daemon *> &places, const std::vector<int> &delays,
+               uint32_t progress_ms, size_t bytes, uint32_t reason, int member, const std::string &words) {
+  Run run(static_cast<int>(places.size()), [&](Member &m) {
+    const auto me = static_cast<size_t>(m.rank);
+    check(m.open(options_for(folder, {places[me]->address()})), m.text);
+    check(m.join(1, 10'000, progress_ms) == TUTTI_OK, m.text);
+    check(m.meet(), "meet");
+    tutti_collnet_completion none[4];
+    for (const auto until = Clock::now() + milliseconds(delays[me] < 0 ? 8000 : delays[me]); Clock::now() < until;) {
+      m.api().progress(m.ctx(), none, 4);
+      m.why.struct_size = sizeof m.why;
+      m.api().group_why(m.group(), &m.why);
+      if (m.why.reason == 0) continue;
+      return m.note(std::to_string(m.why.reason) + " " + std::to_string(m.why.member) + " 0 " + m.why.text);
+    }
+    work(m, bytes);
+  });
+  all_heard(run, -1, reason, member, 8000, words);
+}
+
+TEST_CASE("in a tree, only members that have not posted are named, whichever daemon's clock runs out first") {
+  Folder folder;
+  Daemon root(folder, "root"), left(folder, "left", "", &root), right(folder, "right", "", &root),
+      deep(folder, "deep", "", &right);
+  // The root's clock starts when member 0 posts; that of the daemon below when member 2 does.
+  post_late(folder, {&left, &left, &right, &right}, {0, 0, 1000, -1}, 800, 64, TUTTI_COLLNET_TIMEOUT, 3,
+            "member 3 has not posted");
+  post_late(folder, {&left, &left, &right, &right}, {0, 0, -1, -1}, 500, 64, TUTTI_COLLNET_TIMEOUT, 2,
+            "members 2, 3 have not posted");
+  post_late(folder, {&root, &right, &deep, &deep}, {0, 0, 300, -1}, 500, 64, TUTTI_COLLNET_TIMEOUT, 3,
+            "member 3 has not posted");
+  // More than there is room for on the way up: nobody above is to blame for taking no more.
+  post_late(folder, {&left, &left, &right, &right}, {0, 0, 0, -1}, 500, 32 << 20, TUTTI_COLLNET_TIMEOUT, 3,
+            "member 3 has not posted");
+  post_late(folder, {&left, &left, &right, &right}, {0, 0, -1, -1}, 500, 32 << 20, TUTTI_COLLNET_TIMEOUT, 2,
+            "members 2, 3 have not posted");
+}
+
+TEST_CASE("in a tree, a member that is stopped and a root that is stopped are named") {
+  Folder folder;
+  for (int i = 0; i < repetitions(); i++) {
+    const std::string n = std::to_string(i);
+    Daemon root(folder, "root" + n), left(folder, "left" + n, "", &root), right(folder, "right" + n, "", &root);
+    for (const bool top : {false, true}) {
+      Run run(4, [&](Member &m) {
+        check(m.open(options_for(folder, {(m.rank < 2 ? left : right).address()})), m.text);
+        check(m.join(1, 10'000, 400) == TUTTI_OK, m.text);
+        check(m.meet(), "meet");
+        work(m);
+      });
+      REQUIRE(run.arrived(1));
+      top ? root.signal(SIGSTOP) : run.signal(3, SIGSTOP);
+      if (top) {
+        all_heard(run, -1, TUTTI_COLLNET_AGGREGATOR_LOST, -1, 6000, root.address());
+      } else {
+        CHECK(root.becomes([](const auto &s) { return s["groups"].empty(); }));
+        run.signal(3, SIGKILL);
+        all_heard(run, 3, TUTTI_COLLNET_TIMEOUT, 3, 4000, "member 3 has not posted");
+      }
+    }
   }
 }
 
@@ -322,7 +400,7 @@ TEST_CASE("no daemon at an address is said within the time for connecting") {
 
 TEST_CASE("memory is reserved up to its budget; a group beyond it learns the limit, what is in use and whose it is") {
   Folder folder;
-  Daemon daemon(folder, "aggd", "[limits]\nmemory = \"512KiB\"\n");
+  Daemon daemon(folder, "aggd", "[limits]\nmemory = \"512KiB\"\nmemory_per_job = \"512KiB\"\n");
   for (int i = 0; i < repetitions(); i++) {
     Run run(4, [&](Member &m) {
       auto options = options_for(folder, {daemon.address()});
@@ -340,6 +418,7 @@ TEST_CASE("memory is reserved up to its budget; a group beyond it learns the lim
       m.adopt(first);
       check(m.meet(), "meet");
       check(m.run(op) == TUTTI_OK, "the first group was disturbed: " + m.text);
+      check(daemon.within(512), "more memory than its limit");
     });
     for (const End &e : run.wait()) {
       INFO(e.said);

@@ -7,10 +7,10 @@ namespace collnet {
 
 using namespace tutti::aggd;
 
-Raw::Raw(const Daemon &daemon) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+Raw::Raw(int port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   sockaddr_in to{};
   to.sin_family = AF_INET;
-  to.sin_port = htons(static_cast<uint16_t>(daemon.port()));
+  to.sin_port = htons(static_cast<uint16_t>(port));
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (::connect(fd_.get(), reinterpret_cast<const sockaddr *>(&to), sizeof to) != 0)
     throw std::runtime_error("cannot connect to the daemon");

@@ -7,7 +7,8 @@ namespace collnet {
 
 class Raw {
 public:
-  explicit Raw(const Daemon &daemon); // connected; throws when it cannot be
+  explicit Raw(const Daemon &daemon) : Raw(daemon.port()) {}
+  explicit Raw(int port); // connected; throws when it cannot be
   bool send(const void *data, size_t bytes);
   template <class T> bool send(const T &value) { return send(&value, sizeof value); }
   bool send(const std::string &frame) { return send(frame.data(), frame.size()); }

@@ -1,28 +1,21 @@
 // What members get is the reduction, with the same bits for every chunk size, window, number of daemons and shape they should
 // not depend on.
 #include "base/types.h"
-#include "members.h"
 #include "tools/data.h"
+#include "work.h"
 #include <cstring>
 #include <doctest/doctest.h>
-#include <stdexcept>
 
 using namespace collnet;
 using tutti::dtype_bytes;
 
 namespace {
 
-void check(bool holds, const std::string &what) {
-  if (!holds) throw std::runtime_error(what);
-}
 void all_right(Run &run) {
   for (const End &e : run.wait()) {
     INFO(e.said);
     CHECK(e.status == 0);
   }
-}
-Member::Options options_for(const Folder &folder, const std::vector<std::string> &servers) {
-  return {{"servers", joined(servers)}, {"key_file", "\"" + folder.key() + "\""}};
 }
 void open(Member &m, const Member::Options &options) {
   check(m.open(options), m.text);
@@ -94,6 +87,18 @@ TEST_CASE("a tree of two daemons under a root serves every type, and says how de
   all_right(run);
   CHECK(root.becomes([](const auto &s) { return s["groups"].empty(); }));
   CHECK(root.status()["totals"]["ended_groups"].empty());
+}
+
+TEST_CASE("a daemon of a tree that grants a smaller window than the others grants it for all") {
+  Folder folder;
+  Daemon root(folder, "root"), left(folder, "left", "[limits]\nwindow = \"128KiB\"\n", &root),
+      right(folder, "right", "", &root);
+  Run run(4, [&](Member &m) {
+    open(m, options_for(folder, {(m.rank < 2 ? left : right).address()}));
+    check(m.caps.window_bytes == 128 << 10, "window " + std::to_string(m.caps.window_bytes));
+    exact(m, TUTTI_DT_INT32, TUTTI_RED_SUM, 300'000, 1, false);
+  });
+  all_right(run);
 }
 
 TEST_CASE("the bits are those of the members' order for every chunk size, window and number of daemons") {

@@ -1,11 +1,13 @@
 // Whoever does not belong, and members that break the rules of the wire.
 #include "members.h"
 #include "raw.h"
+#include <algorithm>
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <stdexcept>
 #include <sys/stat.h>
+#include <thread>
 
 using namespace collnet;
 using namespace tutti::aggd;
@@ -72,7 +74,7 @@ TEST_CASE("garbage, silence and half a hello end the connection, and members com
   Daemon daemon(folder, "aggd", "[timeouts]\nhandshake = \"300ms\"\n[limits]\nstrangers = 8\n");
   for (int i = 0; i < repetitions(); i++) {
     std::vector<std::unique_ptr<Raw>> silent;
-    for (int k = 0; k < 30; k++) silent.push_back(std::make_unique<Raw>(daemon)); // more than there is room for
+    for (int k = 0; k < 200; k++) silent.push_back(std::make_unique<Raw>(daemon)); // more than there is room for
     std::vector<uint8_t> noise(4096);
     random_fill(noise);
     Raw garbage(daemon), half(daemon);
@@ -82,10 +84,29 @@ TEST_CASE("garbage, silence and half a hello end the connection, and members com
     healthy(daemon, folder);
     CHECK(garbage.ends());
     CHECK(half.ends());
+    CHECK(daemon.within(0));
     for (auto &raw : silent) CHECK(raw->ends());
     CHECK(forgets(daemon));
   }
-  CHECK(daemon.status()["totals"]["strangers"] >= 32 * static_cast<unsigned>(repetitions()));
+  CHECK(daemon.status()["totals"]["strangers"] >= 202 * static_cast<unsigned>(repetitions()));
+}
+
+TEST_CASE("connections that others make and leave do not keep members out") {
+  Folder folder;
+  Daemon daemon(folder, "aggd", "metrics = \"127.0.0.1:0\"\n[limits]\nconnections = 8\nstrangers = 4\n");
+  REQUIRE(daemon.metrics_port() > 0);
+  std::vector<std::unique_ptr<Raw>> idle;
+  for (int i = 0; i < 40; i++) idle.push_back(std::make_unique<Raw>(daemon.metrics_port())); // and ask nothing
+  for (int i = 0; i < repetitions(); i++) {
+    for (int k = 0; k < 20; k++) {
+      Raw gone(daemon);
+      gone.send("what is this?\n                                            ", 48);
+      CHECK(gone.ends());
+    }
+    healthy(daemon, folder);
+  }
+  CHECK(idle.front()->ends());
+  CHECK_FALSE(daemon.status().is_null());
 }
 
 TEST_CASE("who cannot prove the key is closed, and counted") {
@@ -147,9 +168,50 @@ TEST_CASE("a proved member that sends garbage is named to the others; its group 
   CHECK(bystanders.b.frame().has_value());
 }
 
+TEST_CASE("what a member says of others is passed on as its words, whatever it says") {
+  Folder folder;
+  Daemon daemon(folder, "aggd");
+  for (const bool abruptly : {false, true})
+    for (const Reason reason : {Reason::member_lost, Reason::aggregator_lost, Reason::auth}) {
+      Two two(daemon, folder);
+      if (abruptly) two.b.send(chunk(0, 0, 64, 64)); // half of it never comes
+      const std::vector<float> half(abruptly ? 16 : 0, 1.0f);
+      two.b.send(half.data(), half.size() * sizeof(float));
+      two.b.send(frame(Fault{reason, Field::none, 0, 0, 0, "member 0 stole the towels"}));
+      two.b.close();
+      const Fault heard = last_words(two.a);
+      INFO(heard.text);
+      CHECK(heard.member == 1);
+      CHECK(heard.hearsay);
+      CHECK(heard.reason == (reason == Reason::auth ? Reason::member_lost : reason));
+      CHECK(heard.text.find("member 1 (127.0.0.1:") == 0);
+      CHECK(heard.text.find(") left: member 0 stole") != std::string::npos);
+    }
+  Two two(daemon, folder);
+  two.b.send(frame(Fault{Reason::member_lost, Field::none, 1, 0, 0, "it had enough"}));
+  CHECK_FALSE(last_words(two.a).hearsay);
+}
+
+TEST_CASE("a member's last words are found behind what its ring has no room for") {
+  Folder folder;
+  Daemon daemon(folder, "aggd");
+  for (int i = 0; i < repetitions(); i++) {
+    Two two(daemon, folder, 20'000);
+    const std::vector<uint8_t> body(8 << 10); // 64 KiB of ring; nobody else posts
+    for (uint32_t seq = 0; seq < 12; seq++)
+      REQUIRE((two.b.send(chunk(seq, 0, 8 << 10, 8 << 10)) && two.b.send(body.data(), body.size())));
+    two.b.send(frame(Fault{Reason::aggregator_lost, Field::none, -1, 0, 0, "aggd2 is gone"}));
+    two.b.close();
+    const Fault heard = last_words(two.a);
+    INFO(heard.text);
+    CHECK(heard.reason == Reason::aggregator_lost);
+    CHECK(heard.text.find("left: aggd2 is gone") != std::string::npos);
+  }
+}
+
 TEST_CASE("a member that does not take its results is named, and the daemon keeps no more than its window") {
   Folder folder;
-  Daemon daemon(folder, "aggd", "[limits]\nmemory = \"256KiB\"\n");
+  Daemon daemon(folder, "aggd", "[limits]\nmemory = \"256KiB\"\nmemory_per_job = \"256KiB\"\n");
   for (int i = 0; i < repetitions(); i++) {
     Two two(daemon, folder, 500);
     // `a` sends and reads, `b` only sends: its buffers fill, then its window, and then everything stands.
@@ -176,8 +238,11 @@ TEST_CASE("a member that does not take its results is named, and the daemon keep
       }
     } from_a{two.a, {}}, from_b{two.b, {}};
     std::vector<uint8_t> stream;
+    bool bounded = true;
+    uint32_t turns = 0;
     for (const auto end = collnet::Clock::now() + std::chrono::seconds(20);
          heard.reason == Reason::none && collnet::Clock::now() < end;) {
+      if (++turns % 256 == 0) bounded = bounded && daemon.within(256);
       from_a.push(body);
       from_b.push(body);
       uint8_t buffer[65536];
@@ -195,6 +260,8 @@ TEST_CASE("a member that does not take its results is named, and the daemon keep
       stream.erase(stream.begin(), stream.begin() + static_cast<ptrdiff_t>(at));
     }
     INFO(heard.text);
+    CHECK(bounded);
+    CHECK(daemon.within(256));
     CHECK(heard.reason == Reason::timeout);
     CHECK(heard.member == 1);
     CHECK(heard.text.find("has not taken its results") != std::string::npos);
@@ -247,6 +314,54 @@ TEST_CASE("quotas of groups, groups of a job and members are refusals with limit
   const Fault fourth = ask(3, 2);
   CHECK((fourth.limit == 3 && fourth.in_use == 3));
   CHECK(fourth.text.find("job 0x1 holds") != std::string::npos);
+}
+
+TEST_CASE("however often a member is refused or its groups end, the log grows slowly, and counts") {
+  Folder folder;
+  Daemon daemon(folder, "aggd", "[limits]\nmembers = 2\n");
+  const Key key = key_of(folder);
+  for (uint32_t i = 0; i < 300; i++) {
+    Raw raw(daemon);
+    REQUIRE(raw.join(join_of(any_token(), 0, 2 + i % 2), key)); // three members are refused; two never become a group
+    REQUIRE(raw.frame().has_value());
+  }
+  CHECK(daemon.becomes([](const auto &s) { return s["totals"]["refused"] == 150 && s["groups"].empty(); }));
+  std::this_thread::sleep_for(Milliseconds(1100)); // the next line is due
+  Raw last(daemon);
+  REQUIRE(last.join(join_of(any_token(), 0, 3), key));
+  REQUIRE(last.frame().has_value());
+  CHECK(daemon.becomes([&](const auto &) { return daemon.log().find(" more like it before)") != std::string::npos; }));
+  const std::string log = daemon.log();
+  CHECK(std::count(log.begin(), log.end(), '\n') < 100);
+}
+
+TEST_CASE("no job takes all memory: large windows leave most of what is free, and each job has its share") {
+  Folder folder;
+  Daemon daemon(folder, "aggd", "[limits]\nmemory = \"2MiB\"\n");
+  const Key key = key_of(folder);
+  std::vector<std::unique_ptr<Raw>> held;
+  Fault refused;
+  const auto ask = [&](uint64_t job) { // the window granted to a group of two that wants a large one; 0: none
+    held.push_back(std::make_unique<Raw>(daemon));
+    Join j = join_of(any_token(), 0, 2);
+    j.job = job;
+    j.window = 1 << 20;
+    REQUIRE(held.back()->join(j, key));
+    std::vector<uint8_t> body;
+    const auto h = held.back()->frame(&body);
+    REQUIRE(h.has_value());
+    if (h->kind == Kind::error) refused = read_fault(body).value_or(Fault{});
+    return h->kind == Kind::error ? 0 : read_grant(body).value_or(Grant{}).window;
+  };
+  CHECK(ask(1) == 128 << 10); // three of a quarter
+  CHECK(ask(1) == 128 << 10);
+  CHECK(ask(1) == 64 << 10);
+  CHECK(ask(1) == 0);
+  CHECK(refused.reason == Reason::no_resource);
+  CHECK((refused.limit == 1 << 20 && refused.in_use == 15 * (64 << 10)));
+  CHECK(refused.text.find("limits.memory_per_job = 1024 KiB, of which job 0x1 holds 960 KiB") != std::string::npos);
+  CHECK(ask(2) == 64 << 10);
+  CHECK(daemon.status()["memory"]["reserved"] == 18 * (64 << 10));
 }
 
 TEST_CASE("status is told in text and JSON, metrics over HTTP") {

@@ -1,16 +1,11 @@
 // tutti/plugins/collnet-aggd/daemon/group.cc: how a group comes to be, ends, and what it is late for.
 #include "group.h"
-#include "log/log.h"
 #include "upstream.h"
 #include <algorithm>
 #include <cerrno>
 
 namespace tutti::aggd {
 namespace {
-
-void say(log::Level level, const std::string &text) {
-  log::write(level, log::Subsys::net, text);
-}
 
 uint64_t hash_of(char what, uint64_t value, uint64_t before) {
   std::array<uint8_t, 17> bytes{static_cast<uint8_t>(what)};
@@ -60,13 +55,8 @@ Fault Group::join(Peer &peer, Role role, const Join &join) {
   if (state_ == State::running || (join.member >= 0 && cover_.members.has(static_cast<uint32_t>(join.member))))
     return refusal(Reason::mismatch, Field::members, fmt::format("member {} has joined already", join.member));
   if ((children_.size() + 2 + (up_ ? 1 : 0)) * window_ > reserved_) { // more come than the first one said
-    if (!server_.budget().take(window_))
-      return {Reason::no_resource,
-              Field::none,
-              join.member,
-              server_.budget().limit,
-              server_.budget().reserved,
-              fmt::format("one more window of {} KiB does not fit into limits.memory: {}", window_ >> 10, server_.holders())};
+    Fault refused;
+    if (!server_.reserve(asked_.job, 1, window_, refused)) return refused;
     reserved_ += window_;
   }
   auto ring = Ring::make(window_);
@@ -80,7 +70,8 @@ Fault Group::join(Peer &peer, Role role, const Join &join) {
   child.cover.members = Members(join.members);
   if (!child.daemon) {
     child.cover.members.add(static_cast<uint32_t>(join.member));
-    child.cover.cover = {hash_of('m', static_cast<uint64_t>(join.member), 0), 0, 0, most_chunk, join.outstanding, 0};
+    child.cover.cover = {
+        hash_of('m', static_cast<uint64_t>(join.member), 0), 0, 0, 0, most_window, most_chunk, join.outstanding};
   }
   peer.group = this;
   peer.child = children_.size();
@@ -99,12 +90,13 @@ void Group::update_cover() {
   std::sort(sorted.begin(), sorted.end(),
             [](const Child *a, const Child *b) { return a->cover.members.first() < b->cover.members.first(); });
   const Grant mine = grant();
-  Cover cover{0, 0, 0, mine.chunk, mine.outstanding, 1};
+  Cover cover{0, 0, 0, 1, window_, mine.chunk, mine.outstanding};
   cover.mbps = server_.settings().bandwidth_mbps / std::max<size_t>(1, sorted.size());
   Members members(asked_.members);
   for (const Child *c : sorted) {
     cover.shape = hash_of('c', c->cover.cover.shape, cover.shape);
     cover.depth = std::max(cover.depth, c->cover.cover.depth);
+    cover.window = std::min(cover.window, c->cover.cover.window);
     cover.chunk = std::min(cover.chunk, c->cover.cover.chunk);
     cover.outstanding = std::min(cover.outstanding, c->cover.cover.outstanding);
     cover.daemons += c->cover.cover.daemons;
@@ -141,8 +133,9 @@ void Group::begin(const Cover &all) {
     c.member = c.cover.members.first();
     if (c.peer) c.peer->say(frame(Start{all}));
   }
-  say(log::Level::info, fmt::format("job {:#x}: group of {} members runs: {} here, window {} KiB, depth {}", asked_.job,
-                                    asked_.members, children_.size(), window_ >> 10, all.depth));
+  server_.of_groups.say(log::Level::info,
+                        fmt::format("job {:#x}: group of {} members runs: {} here, window {} KiB, depth {}", asked_.job,
+                                    asked_.members, children_.size(), all.window >> 10, all.depth));
   server_.runnable(this);
 }
 
@@ -152,8 +145,8 @@ void Group::fail(Fault fault) {
   fault_ = std::move(fault);
   end_by_ = Clock::now() + server_.settings().linger;
   server_.counters().faults[static_cast<size_t>(fault_.reason)]++;
-  say(log::Level::warn, fmt::format("job {:#x}: group of {} members ends: {}: {}", asked_.job, asked_.members,
-                                    reason_name(fault_.reason), fault_.text));
+  server_.of_groups.say(log::Level::warn, fmt::format("job {:#x}: group of {} members ends: {}: {}", asked_.job, asked_.members,
+                                                      reason_name(fault_.reason), fault_.text));
   if (up_) up_->say_last(frame(fault_));
   server_.runnable(this);
 }
@@ -198,6 +191,7 @@ void Group::tick(Clock::time_point now) {
                              std::chrono::duration_cast<milliseconds>(now - born_).count(), here.list(false))});
   }
   look_for_silence(now);
+  if (state_ == State::running && up_) report(now), check_above(now);
   if (state_ == State::running) check_input(now);
   if (state_ == State::running) check_output(now);
 }
@@ -211,18 +205,48 @@ void Group::look_for_silence(Clock::time_point now) {
                    fmt::format("the host of {} answers nothing for {} ms", c.name(), server_.settings().silence.count())});
 }
 
+milliseconds Group::allowance(uint32_t levels) const {
+  return milliseconds(levels * (500 + progress_ms_ / 8));
+}
+
+// Whose part of the present chunk is not there.
+Members Group::missing() const {
+  Members out(asked_.members);
+  const Child *least = nullptr;
+  for (const Child &c : children_) {
+    if (!gives_now(c)) continue;
+    if (open_ ? c.in.used() == 0 : !c.has_header) out.add(c.waits.count() > 0 ? c.waits : c.cover.members);
+    if (!least || c.in.used() < least->in.used()) least = &c;
+  }
+  if (out.count() == 0 && least) out.add(least->cover.members);
+  return out;
+}
+
+// To the daemon above, whose clock may have started long before: it is not to name those that have posted.
+void Group::report(Clock::time_point now) {
+  const bool below = std::any_of(children_.begin(), children_.end(), [](const Child &c) { return c.waits.count() > 0; });
+  const bool here = (headers_ > 0 || open_) && now - since_ >= std::min(milliseconds(250), milliseconds(progress_ms_ / 8));
+  if (stuck() || (!below && !here)) return;
+  if (Members m = missing(); m != told_) up_->tell(waits_frame(told_ = std::move(m)));
+}
+
+// Members find a daemon that is stopped by themselves, a little later: they know only their own.
+void Group::check_above(Clock::time_point now) {
+  const milliseconds limit = milliseconds(progress_ms_ + 250 * (all_.depth - cover_.cover.depth)) + allowance(all_.depth);
+  if (answered_ < chunks_ && now - above_since_ >= limit)
+    fail({Reason::aggregator_lost, Field::none, -1, 0, 0,
+          fmt::format("the daemon above, {}, gave neither a result nor a reason for {} ms: it is stopped, or overloaded",
+                      server_.settings().parent->name, std::chrono::duration_cast<milliseconds>(now - above_since_).count())});
+}
+
 void Group::check_input(Clock::time_point now) {
-  if (headers_ == 0 && !open_) return;
-  // A daemon below has the first word about its own members.
-  const milliseconds limit(progress_ms_ + (all_.depth > 1 && !up_ ? (all_.depth - 1) * (500 + progress_ms_ / 8) : 0));
-  if (now - since_ >= limit) fail(late(now));
+  if ((headers_ == 0 && !open_) || (stuck() && up_)) return;
+  if (now - since_ >= milliseconds(progress_ms_) + allowance(cover_.cover.depth - 1)) fail(late(now));
 }
 
 Fault Group::late(Clock::time_point now) {
   const auto waited = std::chrono::duration_cast<milliseconds>(now - since_).count();
-  if (!open_ && headers_ == children_.size()) { // no room for what comes out
-    if (up_)
-      return {Reason::aggregator_lost, Field::none, -1, 0, 0, fmt::format("the daemon above takes nothing for {} ms", waited)};
+  if (stuck()) {
     const Child *slow = nullptr;
     for (const Child &c : children_)
       if (!slow || c.sent < slow->sent) slow = &c;
@@ -233,30 +257,20 @@ Fault Group::late(Clock::time_point now) {
             0,
             fmt::format("{} has not taken its results for {} ms", slow->name(), waited)};
   }
-  const Child *least = nullptr;
-  Members missing(asked_.members);
-  for (const Child &c : children_) {
-    const bool behind = open_ ? c.in.used() == 0 && gives(c, first_) : !c.has_header;
-    if (!behind) continue;
-    missing.add(c.cover.members);
-    if (!least || c.chunks < least->chunks) least = &c;
-  }
-  if (!least)
-    for (const Child &c : children_)
-      if (gives(c, first_) && (!least || c.in.used() < least->in.used())) least = &c;
-  if (missing.count() == 0 && least) missing.add(least->cover.members);
+  const Members late = missing();
   return {Reason::timeout,
           Field::none,
-          least ? least->member : -1,
+          late.first(),
           asked_.members,
-          asked_.members - missing.count(),
-          fmt::format("member{} {} {} not posted {} for {} ms", missing.count() == 1 ? "" : "s", missing.list(true),
-                      missing.count() == 1 ? "has" : "have", post_text(first_), waited)};
+          asked_.members - late.count(),
+          fmt::format("member{} {} {} not posted {} for {} ms", late.count() == 1 ? "" : "s", late.list(true),
+                      late.count() == 1 ? "has" : "have", post_text(first_), waited)};
 }
 
 void Group::check_output(Clock::time_point now) {
   for (const Child &c : children_)
-    if (c.peer && c.sent < results_->head && now - c.moved >= milliseconds(progress_ms_))
+    if (c.peer && c.sent < results_->head &&
+        now - c.moved >= milliseconds(progress_ms_) + allowance(c.daemon ? c.cover.cover.depth : 0))
       return fail({Reason::timeout, Field::none, c.member, 0, 0,
                    fmt::format("{} has not taken its results for {} ms", c.name(), progress_ms_)});
 }

@@ -6,6 +6,7 @@
 // of its own in the ring of results; what all have been sent is free again. Nothing is allocated while a group runs.
 #pragma once
 #include "fold.h"
+#include "last_words.h"
 #include "ring.h"
 #include "server.h"
 
@@ -21,6 +22,7 @@ struct Child {
   CoverOf cover;
   Ring in;
   bool has_header = false, left = false;
+  Members waits; // of a daemon: whom it waits for, as it says, in its next chunk
   uint64_t chunks = 0;
   // Results: next byte, next start of a frame, and what is left of a header sent in place of a frame that is not for this
   // child.
@@ -68,6 +70,8 @@ private:
   bool take_frame(Child &child); // what is at the front of its ring, unless that is part of the open chunk
   bool take_chunk(Child &child, const Header &h);
   void ended_stream(Child &child);
+  LastWords words_of(const Child &child) const;
+  void told(const Child &child, Fault fault);
   void fold();
   bool open_chunk();
   bool fold_some();
@@ -76,11 +80,18 @@ private:
   bool send_plain(Child &child);
   void free_results();
   bool gives(const Child &child, const Header &h) const;
-  static uint32_t width(const Child &child, const Header &h); // bytes of an element in the child's stream
+  bool gives_now(const Child &child) const { return !open_ || gives(child, first_); }
+  bool stuck() const { return !open_ && headers_ == children_.size(); } // no room for what comes out
+  static uint32_t width(const Child &child, const Header &h);           // bytes of an element in the child's stream
   bool gets(const Child &child, const Header &h) const;
   void published(); // results have grown
+  void answered();  // by the daemon above, one chunk
   // deadlines
+  milliseconds allowance(uint32_t levels) const; // for daemons that have the first word
+  Members missing() const;
+  void report(Clock::time_point now);
   void look_for_silence(Clock::time_point now);
+  void check_above(Clock::time_point now);
   void check_input(Clock::time_point now);
   void check_output(Clock::time_point now);
   Fault late(Clock::time_point now);
@@ -115,6 +126,9 @@ private:
   std::vector<Operand> operands_;
   Folder folder_;
   uint64_t chunks_ = 0, bytes_ = 0;
+  uint64_t answered_ = 0;           // chunks that the daemon above has given back
+  Clock::time_point above_since_{}; // when it last did, or got the first that it has not
+  Members told_;                    // the last report about the present chunk
 };
 
 } // namespace tutti::aggd

@@ -58,7 +58,7 @@ bool Group::read(Child &child) {
     const bool wanted = state_ != State::ended;
     const size_t room = wanted ? std::min<uint64_t>(child.in.room(), kShare - moved) : drop.size();
     if (room == 0) {
-      if (moved < kShare && child.peer->hung_up && child.in.room() == 0) ended_stream(child);
+      if (moved < kShare && child.peer->hung_up && child.in.room() == 0) ended_stream(child); // words may lie behind
       return moved >= kShare && child.peer;
     }
     const ssize_t n = ::recv(child.peer->fd.get(), wanted ? child.in.at(child.in.head) : drop.data(), room, MSG_DONTWAIT);
@@ -83,34 +83,54 @@ bool Group::read(Child &child) {
   return false;
 }
 
-// End of file: last words may lie in the ring behind what cannot be folded any more.
+// What the child said behind what cannot be folded any more, in its ring or still in the socket.
+LastWords Group::words_of(const Child &child) const {
+  uint64_t rest = 0;
+  if ((open_ || child.has_header) && gives(child, first_)) { // of the chunk's body
+    const uint64_t elements = first_.bytes / element_bytes(first_.dtype), bytes = width(child, first_);
+    rest = padded(elements * bytes) - (open_ ? folded_ * bytes : 0);
+  }
+  LastWords words(rest, all_.chunk ? all_.chunk : most_chunk, asked_.members);
+  words.feed({child.in.at(child.in.tail), child.in.used()});
+  for (;;) {
+    static std::array<uint8_t, 64 << 10> more;
+    const ssize_t n = ::recv(child.peer->fd.get(), more.data(), more.size(), MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return words;
+    words.feed({more.data(), static_cast<size_t>(n)});
+  }
+}
+
 void Group::ended_stream(Child &child) {
+  const bool alive = state_ != State::ended && !child.left;
+  const LastWords words = alive ? words_of(child) : LastWords(0, 0, 0);
   Peer *peer = std::exchange(child.peer, nullptr);
   peer->group = nullptr;
   peer->close();
-  if (state_ == State::ended || child.left) return;
-  uint64_t at = child.in.tail;
-  if ((open_ || child.has_header) && gives(child, first_)) { // the rest of the chunk's body
-    const uint64_t elements = first_.bytes / element_bytes(first_.dtype), bytes = width(child, first_);
-    at += padded(elements * bytes) - (open_ ? folded_ * bytes : 0);
-  }
-  bool only = at <= child.in.head && !open_ && !child.has_header;
-  while (at + sizeof(Header) <= child.in.head) {
-    Header h;
-    std::memcpy(&h, child.in.at(at), sizeof h);
-    if (!check_header(h, all_.chunk ? all_.chunk : most_chunk, asked_.members).empty() || at + frame_bytes(h) > child.in.head)
-      break;
-    if (h.kind == Kind::goodbye && only) {
-      child.left = true;
-      return;
-    }
-    if (h.kind == Kind::error)
-      if (auto fault = read_fault({child.in.at(at + sizeof h), h.bytes})) return fail(*fault);
-    only = false;
-    at += frame_bytes(h);
-  }
+  if (!alive) return;
+  if (words.goodbye() && !open_ && !child.has_header) return void(child.left = true);
+  if (words.fault()) return told(child, *words.fault());
   fail({child.daemon ? Reason::aggregator_lost : Reason::member_lost, Field::none, child.member, 0, 0,
         fmt::format("{} closed its connection without a goodbye: it died or was ended", child.name())});
+}
+
+// A member may say why it leaves: another of its daemons may be gone, which this one cannot know. It is passed on as said by
+// it. A daemon below speaks for its own members.
+void Group::told(const Child &child, Fault fault) {
+  if (child.daemon) {
+    for (const Child &other : children_)
+      if (&other != &child && fault.member >= 0 && other.cover.members.has(static_cast<uint32_t>(fault.member)))
+        return broke(child, fmt::format("an error about member {}, which is not below it", fault.member));
+    if (fault.member >= static_cast<int32_t>(asked_.members)) return broke(child, "an error about nobody");
+  } else {
+    const bool its_to_say = fault.reason == Reason::member_lost || fault.reason == Reason::aggregator_lost ||
+                            fault.reason == Reason::mismatch || fault.reason == Reason::timeout;
+    if (!its_to_say) fault.reason = Reason::member_lost;
+    fault.hearsay = fault.member != child.member;
+    fault.member = child.member;
+  }
+  fault.text = fmt::format("{} {} {}", child.name(), child.daemon ? "says:" : "left:", fault.text);
+  fail(std::move(fault));
 }
 
 bool Group::take_frame(Child &child) {
@@ -123,7 +143,8 @@ bool Group::take_frame(Child &child) {
       return take_chunk(child, h);
     }
     const bool fits = h.kind == Kind::goodbye || h.kind == Kind::error ||
-                      (h.kind == Kind::cover && child.daemon && state_ == State::gathering);
+                      (h.kind == Kind::cover && child.daemon && state_ == State::gathering) ||
+                      (h.kind == Kind::waits && child.daemon && state_ == State::running);
     if (!fits)
       return broke(child, fmt::format("a frame of kind {} that does not belong there", static_cast<int>(h.kind))), false;
     if (child.in.used() < frame_bytes(h)) return false;
@@ -136,7 +157,12 @@ bool Group::take_frame(Child &child) {
     } else if (h.kind == Kind::error) {
       const auto fault = read_fault(body);
       if (!fault) return broke(child, "an error that makes no sense"), false;
-      return fail(*fault), false;
+      return told(child, *fault), false;
+    } else if (h.kind == Kind::waits) {
+      auto waits = Members::from(asked_.members, body);
+      if (!waits || !child.cover.members.holds(*waits))
+        return broke(child, "a report about members that are not below it"), false;
+      child.waits = std::move(*waits);
     } else {
       auto cover = read_cover(body, asked_.members);
       Members others(asked_.members);
@@ -171,6 +197,7 @@ bool Group::take_chunk(Child &child, const Header &h) {
   }
   child.in.tail += sizeof h;
   child.has_header = true;
+  child.waits = Members();
   headers_++;
   return true;
 }
@@ -256,6 +283,8 @@ void Group::close_chunk() {
   }
   last_ = h;
   any_ = true;
+  told_ = Members();
+  if (up_ && answered_ + 1 == chunks_) above_since_ = Clock::now();
   headers_ = 0;
   open_ = false;
   if (!up_) published();
@@ -266,6 +295,11 @@ void Group::published() {
   const auto now = Clock::now();
   for (Child &c : children_)
     if (c.moved == Clock::time_point{}) c.moved = now;
+}
+
+void Group::answered() {
+  answered_++;
+  above_since_ = Clock::now();
 }
 
 bool Group::send(Child &child) {

@@ -1,6 +1,5 @@
 // tutti/plugins/collnet-aggd/daemon/peer.cc: a connection from its first byte to its place in a group.
 #include "group.h"
-#include "log/log.h"
 #include <cerrno>
 #include <sys/epoll.h>
 
@@ -9,15 +8,26 @@ namespace tutti::aggd {
 Peer::Peer(Server &server, Fd socket, std::string from_whom)
     : fd(std::move(socket)), from(std::move(from_whom)), server_(server) {
   tune(fd.get(), {0, server.settings().silence});
+  server.watch(fd, this);
+  server.strangers().enter(*this);
+  server.peers++;
 }
 
-Peer::~Peer() = default;
+Peer::~Peer() {
+  if (fd) server_.peers--;
+}
 
 void Peer::close() {
+  if (fd) server_.peers--;
   closed = true;
   fd.reset();
+  leave();
   stage_ = Stage::closing;
   if (group) group->lost(*this);
+}
+
+void Peer::crowded_out() {
+  stranger("too many others wait to prove that they belong");
 }
 
 void Peer::stranger(const char *what) {
@@ -62,6 +72,7 @@ void Peer::greet() {
       return stranger("it has another key");
     }
     stage_ = Stage::join;
+    leave();
   }
   if (stage_ == Stage::join && step == T::done) return read_join();
   if (step == T::again) return;
@@ -107,8 +118,7 @@ bool Peer::flush() {
 
 void Peer::refuse(const Fault &fault) {
   server_.counters().refused++;
-  log::write(log::Level::info, log::Subsys::net,
-             fmt::format("{}: refused: {}: {}", from, reason_name(fault.reason), fault.text));
+  server_.of_refusals.say(log::Level::info, fmt::format("{}: refused: {}: {}", from, reason_name(fault.reason), fault.text));
   say(frame(fault));
   group = nullptr;
   stage_ = Stage::closing;

@@ -16,6 +16,8 @@ namespace {
 
 constexpr milliseconds kTick{25};
 constexpr int kEvents = 256;
+constexpr uint64_t kOthers = 4;   // part of the free memory that windows above the least may take: others come later
+constexpr size_t kQuestions = 16; // asked at a time, of each kind
 
 void say(log::Level level, const std::string &text) {
   log::write(level, log::Subsys::net, text);
@@ -24,7 +26,9 @@ void say(log::Level level, const std::string &text) {
 class Listener final : public Source {
 public:
   using Accepted = void (*)(Server &, Fd, const Address &);
-  Listener(Server &server, Fd fd, Accepted accepted) : server_(server), fd_(std::move(fd)), accepted_(accepted) {}
+  Listener(Server &server, Fd fd, Accepted accepted) : server_(server), fd_(std::move(fd)), accepted_(accepted) {
+    server_.watch(fd_, this);
+  }
   void on_events(uint32_t) override {
     for (int i = 0; i < 64; i++) {
       Address from;
@@ -50,28 +54,30 @@ private:
 };
 
 void accept_peer(Server &server, Fd fd, const Address &from) {
-  if (server.connections() >= server.settings().connections) return server.stranger(from.text(), "all connections are taken");
+  if (server.peers >= server.settings().connections) return server.stranger(from.text(), "all connections are taken");
   server.counters().accepted++;
-  server.make_room_for_strangers();
-  const int socket = fd.get();
-  auto peer = std::make_unique<Peer>(server, std::move(fd), from.text());
-  Peer *raw = peer.get();
-  server.add(std::move(peer));
-  server.watch(socket, raw);
+  server.add(std::make_unique<Peer>(server, std::move(fd), from.text()));
 }
 
 void accept_query(Server &server, Fd fd, const Address &from) {
-  if (server.connections() >= server.settings().connections) return;
-  const int socket = fd.get();
-  auto query = make_query(server, std::move(fd), from.raw.ss_family != AF_UNIX);
-  Source *raw = query.get();
-  server.add(std::move(query));
-  server.watch(socket, raw);
+  server.add(make_query(server, std::move(fd), from.raw.ss_family != AF_UNIX));
 }
 
 } // namespace
 
-Server::Server(Settings settings) : settings_(std::move(settings)) {
+void Seldom::say(log::Level level, const std::string &text) {
+  const auto now = Clock::now();
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - refilled_);
+  refilled_ += seconds;
+  row_ = static_cast<int>(std::min<int64_t>(kRow, row_ + seconds.count()));
+  if (row_ == 0) return void(untold_++);
+  row_--;
+  aggd::say(level, untold_ == 0 ? text : fmt::format("{} ({} more like it before)", text, untold_));
+  untold_ = 0;
+}
+
+Server::Server(Settings settings)
+    : settings_(std::move(settings)), strangers_(settings_.strangers), questions_(kQuestions), admins_(kQuestions) {
   budget_.limit = settings_.memory;
   random_fill({reinterpret_cast<uint8_t *>(&epoch_), sizeof epoch_});
 }
@@ -111,11 +117,7 @@ Status Server::listen(const Place &place, void (*accepted)(Server &, Fd, const A
     bound.size = sizeof bound.raw;
     (void)::getsockname(fd.get(), reinterpret_cast<sockaddr *>(&bound.raw), &bound.size);
     say(log::Level::info, fmt::format("listening at {}{}", bound.text(), accepted == accept_query ? " for metrics" : ""));
-    const int socket = fd.get();
-    auto listener = std::make_unique<Listener>(*this, std::move(fd), accepted);
-    Source *raw = listener.get();
-    add(std::move(listener));
-    watch(socket, raw);
+    add(std::make_unique<Listener>(*this, std::move(fd), accepted));
   }
   return {};
 }
@@ -140,19 +142,12 @@ Status Server::listen_admin() {
     return fail(Code::system, "cannot make the socket {}", settings_.admin)
         .sys(rc != 0 ? err : errno)
         .hint("[aggd] admin names a folder that the daemon may write to");
-  const int socket = fd.get();
-  auto listener = std::make_unique<Listener>(*this, std::move(fd), accept_query);
-  Source *raw = listener.get();
-  add(std::move(listener));
-  watch(socket, raw);
+  add(std::make_unique<Listener>(*this, std::move(fd), accept_query));
   return {};
 }
 
-void Server::watch(int fd, Source *source) {
-  epoll_event event{};
-  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-  event.data.ptr = source;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) source->closed = true; // bury() ends it
+void Server::watch(Fd &fd, Source *source) {
+  if (fd.watch(epoll_.get(), source) != 0) source->closed = true; // bury() ends it
 }
 
 void Server::add(std::unique_ptr<Source> source) {
@@ -162,28 +157,7 @@ void Server::add(std::unique_ptr<Source> source) {
 
 void Server::stranger(const std::string &from, const char *what) {
   counters_.strangers++;
-  const auto now = Clock::now();
-  if (told_ != Clock::time_point{} && now - told_ < std::chrono::seconds(1)) {
-    untold_++;
-    return;
-  }
-  told_ = now;
-  say(log::Level::warn,
-      fmt::format("{}: closed, for {}{}", from, what, untold_ ? fmt::format(" ({} more before it)", untold_) : std::string()));
-  untold_ = 0;
-}
-
-void Server::make_room_for_strangers() {
-  Peer *oldest = nullptr;
-  uint32_t n = 0;
-  for (const auto &[raw, owned] : sources_)
-    if (auto *peer = dynamic_cast<Peer *>(raw); peer && !peer->closed && !peer->proved()) {
-      n++;
-      if (!oldest || peer->since() < oldest->since()) oldest = peer;
-    }
-  if (n < settings_.strangers || !oldest) return;
-  stranger(oldest->from, "too many others wait to prove that they belong");
-  oldest->close();
+  of_strangers_.say(log::Level::warn, fmt::format("{}: closed, for {}", from, what));
 }
 
 std::string Server::holders() const {
@@ -222,6 +196,35 @@ Fault Server::admit(const Join &join) {
   return {};
 }
 
+uint64_t Server::held_by(uint64_t job) const {
+  uint64_t bytes = 0;
+  for (const auto &[token, group] : groups_) bytes += group->asked().job == job ? group->reserved() : 0;
+  return bytes;
+}
+
+bool Server::reserve(uint64_t job, uint64_t windows, uint32_t window, Fault &fault) {
+  const uint64_t held = held_by(job), share = settings_.memory_per_job;
+  const std::string what = fmt::format("{} window{} of {} KiB do{} not fit into", windows, windows == 1 ? "" : "s",
+                                       window >> 10, windows == 1 ? "es" : "");
+  if (windows * window > share - std::min(share, held))
+    fault = {
+        Reason::no_resource,
+        Field::none,
+        -1,
+        share,
+        held,
+        fmt::format("{} limits.memory_per_job = {} KiB, of which job {:#x} holds {} KiB", what, share >> 10, job, held >> 10)};
+  else if (!budget_.take(windows * window))
+    fault = {Reason::no_resource,
+             Field::none,
+             -1,
+             budget_.limit,
+             budget_.reserved,
+             fmt::format("{} limits.memory = {} KiB, of which {} KiB are taken: {}", what, budget_.limit >> 10,
+                         budget_.reserved >> 10, holders())};
+  return fault.reason == Reason::none;
+}
+
 void Server::join(Peer &peer, Role role, const Join &join) {
   auto found = groups_.find(join.token);
   if (found == groups_.end()) {
@@ -229,12 +232,11 @@ void Server::join(Peer &peer, Role role, const Join &join) {
     // Rings: a member's each, one of results, and below another daemon one of what goes up.
     const uint64_t rings = std::max(join.local, 1u) + 1 + (settings_.parent ? 1 : 0);
     uint32_t window = std::min(settings_.window, std::bit_floor(std::clamp(join.window, least_window, most_window)));
-    while (window > least_window && rings * window > budget_.limit - budget_.reserved) window /= 2;
-    if (!budget_.take(rings * window))
-      return peer.refuse(
-          {Reason::no_resource, Field::none, -1, budget_.limit, budget_.reserved,
-           fmt::format("{} windows of at least {} KiB do not fit into limits.memory = {} KiB, of which {} KiB are taken: {}",
-                       rings, least_window >> 10, budget_.limit >> 10, budget_.reserved >> 10, holders())});
+    const uint64_t share = settings_.memory_per_job, held = held_by(join.job);
+    const uint64_t most = std::min((budget_.limit - budget_.reserved) / kOthers, share - std::min(share, held));
+    while (window > least_window && rings * window > most) window /= 2;
+    Fault refused;
+    if (!reserve(join.job, rings, window, refused)) return peer.refuse(refused);
     counters_.groups++;
     found = groups_.emplace(join.token, std::make_unique<Group>(*this, join, window, rings * window)).first;
   }

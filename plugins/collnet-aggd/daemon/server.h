@@ -1,8 +1,10 @@
 // tutti/plugins/collnet-aggd/daemon/server.h: the loop, who is connected, and what all groups share: budget, counters, limits.
 // One thread; epoll is edge-triggered, what could not be done at once is remembered and done by turns.
 #pragma once
+#include "log/log.h"
 #include "settings.h"
 #include <array>
+#include <list>
 #include <map>
 #include <memory>
 #include <unordered_map>
@@ -19,6 +21,47 @@ public:
   virtual void on_events(uint32_t events) = 0;
   virtual void tick(Clock::time_point) {}
   bool closed = false;
+};
+
+// Lines about what others do, however often: some in a row, then one a second, which tells of how many more there were.
+class Seldom {
+public:
+  void say(log::Level level, const std::string &text);
+
+private:
+  static constexpr int kRow = 20;
+  int row_ = kRow;
+  Clock::time_point refilled_ = Clock::now();
+  uint64_t untold_ = 0;
+};
+
+// Connections that anybody can make: when there are too many, the oldest goes.
+class Waiting {
+public:
+  class Entry { // a base of who waits; leaves by itself
+  public:
+    virtual ~Entry() { leave(); }
+    virtual void crowded_out() = 0;
+    void leave() {
+      if (in_) in_->all_.erase(at_);
+      in_ = nullptr;
+    }
+
+  private:
+    friend class Waiting;
+    Waiting *in_ = nullptr;
+    std::list<Entry *>::iterator at_;
+  };
+  explicit Waiting(size_t most) : most_(most) {}
+  void enter(Entry &entry) {
+    if (all_.size() >= most_) all_.front()->crowded_out();
+    entry.in_ = this;
+    entry.at_ = all_.insert(all_.end(), &entry);
+  }
+
+private:
+  const size_t most_;
+  std::list<Entry *> all_; // oldest first
 };
 
 // Bytes of rings. What is reserved here is all that the daemon allocates for data.
@@ -40,14 +83,14 @@ struct Counters {
 };
 
 // A connection of a member or of a daemon below.
-class Peer final : public Source {
+class Peer final : public Source, public Waiting::Entry {
 public:
   Peer(Server &server, Fd fd, std::string from);
   ~Peer() override;
   void on_events(uint32_t events) override;
   void tick(Clock::time_point now) override;
   bool proved() const { return stage_ != Stage::hello && stage_ != Stage::proof; }
-  Clock::time_point since() const { return since_; }
+  void crowded_out() override;
   void say(std::string_view frame) { front_ += frame; }
   bool flush(); // what say() has left; false: not all went
   void refuse(const Fault &fault);
@@ -93,20 +136,25 @@ public:
   Counters &counters() { return counters_; }
   uint64_t epoch() const { return epoch_; }
   bool draining() const { return draining_; }
-  size_t connections() const { return sources_.size(); }
   const std::map<Token, std::unique_ptr<Group>> &groups() const { return groups_; }
   Clock::time_point started() const { return started_; }
-  void watch(int fd, Source *source);
+  Waiting &strangers() { return strangers_; }
+  Waiting &questions(bool http) { return http ? questions_ : admins_; }
+  void watch(Fd &fd, Source *source);
   void add(std::unique_ptr<Source> source);
   void runnable(Group *group);
   // The group that the join belongs to, joined; or the reason why not.
   void join(Peer &peer, Role role, const Join &join);
   void stranger(const std::string &from, const char *what);
-  void make_room_for_strangers();
-  std::string holders() const; // "job 0x1: 3 groups, 6 MiB; ..."
+  size_t peers = 0;              // whose connection is open
+  Seldom of_refusals, of_groups; // each kind has lines of its own
+  std::string holders() const;   // "job 0x1: 3 groups, 6 MiB; ..."
+  // Takes memory for windows of a job's group; `fault` says why not.
+  bool reserve(uint64_t job, uint64_t windows, uint32_t window, Fault &fault);
 
 private:
   Fault admit(const Join &join);
+  uint64_t held_by(uint64_t job) const;
   Status listen(const Place &place, void (*accepted)(Server &, Fd, const Address &));
   Status listen_admin();
   void round(int timeout_ms);
@@ -120,13 +168,14 @@ private:
   uint64_t epoch_ = 0;
   Budget budget_;
   Counters counters_;
+  Waiting strangers_, questions_, admins_; // each kind of its own, so that none can keep another one out
   std::unordered_map<Source *, std::unique_ptr<Source>> sources_;
   std::map<Token, std::unique_ptr<Group>> groups_;
   std::vector<Group *> runnable_, running_; // each group once
   size_t listeners_ = 0;
-  Clock::time_point ticked_{}, drain_until_{}, told_{};
+  Clock::time_point ticked_{}, drain_until_{};
   bool draining_ = false, hurried_ = false;
-  uint64_t untold_ = 0; // strangers since the last line about one
+  Seldom of_strangers_;
 };
 
 } // namespace tutti::aggd

@@ -24,6 +24,8 @@ const std::vector<Option> kOptions = {
     {.key = "aggd.log_level", .default_value = "info", .help = "what goes to standard error", .choices = "debug|info|warn|error"},
     {.key = "limits.memory", .type = TUTTI_OPT_BYTES, .default_value = "1GiB",
      .help = "all windows of all groups together; reserved when members join, never exceeded", .min = 256 << 10, .max = int64_t{1} << 46},
+    {.key = "limits.memory_per_job", .type = TUTTI_OPT_BYTES, .default_value = "0",
+     .help = "the share of it that one job may hold; 0: half", .min = 0, .max = int64_t{1} << 46},
     {.key = "limits.window", .type = TUTTI_OPT_BYTES, .default_value = "4MiB",
      .help = "largest window of a member; granted are powers of two", .min = least_window, .max = most_window},
     {.key = "limits.outstanding", .type = TUTTI_OPT_INT, .default_value = "256", .help = "posts of a group in flight", .min = 1, .max = 65536},
@@ -102,6 +104,8 @@ Result<Settings> parse_settings(std::string_view text, const std::string &name, 
   s.bandwidth_mbps = v.u32("aggd.bandwidth_mbps");
   s.log_level = static_cast<int>(v["aggd.log_level"].number) + 1; // of log::Level
   s.memory = static_cast<uint64_t>(v["limits.memory"].number);
+  s.memory_per_job = static_cast<uint64_t>(v["limits.memory_per_job"].number);
+  if (s.memory_per_job == 0) s.memory_per_job = s.memory / 2;
   s.window = std::bit_floor(v.u32("limits.window"));
   s.outstanding = v.u32("limits.outstanding");
   s.members = v.u32("limits.members");

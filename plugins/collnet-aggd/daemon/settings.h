@@ -16,7 +16,7 @@ struct Settings {
   std::optional<Place> metrics;
   uint32_t bandwidth_mbps = 0;
   int log_level = 2;
-  uint64_t memory = 0;
+  uint64_t memory = 0, memory_per_job = 0;
   uint32_t window = 0, outstanding = 0, members = 0, groups = 0, groups_per_job = 0, strangers = 0, connections = 0;
   milliseconds handshake{0}, progress{0}, silence{0}, drain{0}, linger{0};
 };

@@ -39,38 +39,48 @@ json group_json(const Group &g) {
   return out;
 }
 
-class Query final : public Source {
+class Query final : public Source, public Waiting::Entry {
 public:
   Query(Server &server, Fd fd, bool http) : server_(server), fd_(std::move(fd)), http_(http) {
+    server_.watch(fd_, this);
+    server_.questions(http_).enter(*this);
     if (http_) return;
     ucred who{};
     socklen_t size = sizeof who;
     const bool known = ::getsockopt(fd_.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0;
-    closed = !known || (who.uid != 0 && who.uid != ::geteuid());
+    closed = closed || !known || (who.uid != 0 && who.uid != ::geteuid());
   }
   void on_events(uint32_t) override {
-    if (closed) return;
+    if (!closed && go_on()) end();
+  }
+  void tick(Clock::time_point now) override {
+    if (now - since_ > std::chrono::seconds(2)) end();
+  }
+  void crowded_out() override { end(); }
+
+private:
+  void end() {
+    closed = true;
+    fd_.reset();
+    leave();
+  }
+  bool go_on() { // true: it is over
     std::array<char, 1024> buffer;
     while (answer_.empty()) {
       const ssize_t n = ::recv(fd_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-      if (n < 0 && errno == EAGAIN) return;
-      if (n <= 0 || asked_.size() > 4096) return void(closed = true);
+      if (n < 0 && errno == EAGAIN) return false;
+      if (n <= 0 || asked_.size() > 4096) return true;
       asked_.append(buffer.data(), static_cast<size_t>(n));
       reply();
     }
     while (sent_ < answer_.size()) {
       const ssize_t n = ::send(fd_.get(), answer_.data() + sent_, answer_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (n < 0 && errno == EAGAIN) return;
-      if (n <= 0) return void(closed = true);
+      if (n < 0 && errno == EAGAIN) return false;
+      if (n <= 0) return true;
       sent_ += static_cast<size_t>(n);
     }
-    closed = true;
+    return true;
   }
-  void tick(Clock::time_point now) override {
-    if (now - since_ > std::chrono::seconds(2)) closed = true;
-  }
-
-private:
   void reply() {
     if (!http_) {
       if (asked_.find('\n') != std::string::npos) answer_ = asked_ == "status\n" ? status_json(server_) : "unknown question";
@@ -117,7 +127,8 @@ std::string status_json(const Server &server) {
                 {"outstanding", settings.outstanding},
                 {"members", settings.members},
                 {"groups", settings.groups},
-                {"groups_per_job", settings.groups_per_job}}},
+                {"groups_per_job", settings.groups_per_job},
+                {"memory_per_job", settings.memory_per_job}}},
               {"totals",
                {{"connections", c.accepted},
                 {"strangers", c.strangers},

@@ -1,6 +1,5 @@
 // tutti/plugins/collnet-aggd/daemon/upstream.cc
 #include "upstream.h"
-#include "log/log.h"
 #include <algorithm>
 #include <cerrno>
 #include <sys/epoll.h>
@@ -44,8 +43,7 @@ void Upstream::advance() {
     closed_ = true;
     return group_.fail({dialer_.fault().reason, Field::none, -1, 0, 0, "the daemon above: " + dialer_.fault().text});
   }
-  if (dialer_.fd() >= 0 && dialer_.sockets() != watched_)
-    group_.server().watch(dialer_.fd(), this), watched_ = dialer_.sockets();
+  if (dialer_.fd() && !dialer_.fd().watched()) group_.server().watch(dialer_.fd(), this);
   if (step != Dialer::Step::ready) return;
   fd_ = dialer_.release();
   ready_ = true;
@@ -64,6 +62,7 @@ bool Upstream::turn() {
     joined_ = true;
   }
   if (std::exchange(has_pending_, false)) front_ += frame(pending_);
+  if (sent_ == boundary_) front_ += std::exchange(report_, {});
   if (!send_front()) return false;
   bool more = group_.state() == Group::State::gathering ? read_control() : read_results();
   if (!closed_ && group_.state() != Group::State::gathering) more |= send();
@@ -156,6 +155,7 @@ bool Upstream::read_results() {
       }
       if (h.kind != Kind::chunk) return lost("sent a frame that does not belong there"), false;
       down.head += frame_bytes(h);
+      group_.answered();
       if (h.coll == TUTTI_COLL_REDUCE || h.coll == TUTTI_COLL_BROADCAST) group_.rooted_until_ = down.head;
     }
     group_.published();

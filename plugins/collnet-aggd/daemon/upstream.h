@@ -13,7 +13,8 @@ public:
   void cover(const CoverOf &cover); // who has come below
   bool turn();
   void tick(Clock::time_point now) override;
-  void say_last(const std::string &frame); // after what was folded
+  void tell(std::string frame) { report_ = std::move(frame); } // between two chunks; the last one counts
+  void say_last(const std::string &frame);                     // after what was folded
   bool quiet() const { return closed_ || (last_.empty() && ended_); }
   uint64_t sent() const { return sent_; }
 
@@ -29,11 +30,10 @@ private:
   Group &group_;
   Dialer dialer_;
   Fd fd_;
-  uint32_t watched_ = 0; // how many of the dialer's sockets epoll was told of
   bool ready_ = false, readable_ = true, writable_ = true, closed_ = false, ended_ = false;
   CoverOf pending_;
   bool has_pending_ = false, joined_ = false;
-  std::string front_, last_;
+  std::string front_, report_, last_;
   Header header_{};
   bool has_header_ = false;
   std::string body_;

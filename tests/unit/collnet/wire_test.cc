@@ -26,19 +26,21 @@ TEST_CASE("every body is read as it was written") {
   const auto join = read_join(body_of(frame(j)));
   REQUIRE(join.has_value());
   CHECK((join->job == 3 && join->members == 9 && join->member == 4 && join->token == j.token && join->deadline_ms == 8));
-  CoverOf c{{1, 2, 3, 640, 5, 6}, Members(9)};
+  CoverOf c{{1, 2, 3, 6, 65536, 640, 5}, Members(9)};
   c.members.add(8);
   const auto cover = read_cover(body_of(frame(c)), 9);
   REQUIRE(cover.has_value());
-  CHECK((cover->cover.shape == 1 && cover->cover.daemons == 6 && cover->members.has(8) && !cover->members.has(7)));
+  CHECK((cover->cover.shape == 1 && cover->cover.daemons == 6 && cover->cover.window == 65536 && cover->members.has(8) &&
+         !cover->members.has(7)));
   CHECK_FALSE(read_cover(body_of(frame(c)), 17).has_value());
   const auto grant = read_grant(body_of(frame(Grant{1, 2, 3, 4, 5})));
   CHECK((grant && grant->epoch == 1 && grant->progress_ms == 5));
   const auto start = read_start(body_of(frame(Start{c.cover})));
   CHECK((start && start->all.depth == 3));
-  const auto fault = read_fault(body_of(frame(Fault{Reason::timeout, Field::bytes, 3, 4, 5, "why\nnot"})));
+  const auto fault = read_fault(body_of(frame(Fault{Reason::timeout, Field::bytes, 3, 4, 5, "why\nnot", true})));
   REQUIRE(fault.has_value());
-  CHECK((fault->reason == Reason::timeout && fault->field == Field::bytes && fault->member == 3 && fault->text == "why not"));
+  CHECK((fault->reason == Reason::timeout && fault->field == Field::bytes && fault->member == 3 && fault->hearsay &&
+         fault->text == "why not"));
 }
 
 TEST_CASE("bodies that are cut short or too long are no bodies") {
@@ -62,8 +64,9 @@ TEST_CASE("joins and covers out of range are refused") {
   CHECK_FALSE(reads(bad));
   bad = j, bad.outstanding = 0;
   CHECK_FALSE(reads(bad));
-  CHECK_FALSE(
-      read_cover(body_of(frame(CoverOf{{1, 0, 1, 63, 1, 1}, Members(3)})), 3).has_value()); // a chunk that is no multiple of 64
+  CHECK_FALSE(read_cover(body_of(frame(CoverOf{{1, 0, 1, 1, 65536, 63, 1}, Members(3)})), 3)
+                  .has_value()); // a chunk that is no multiple of 64
+  CHECK_FALSE(read_cover(body_of(frame(CoverOf{{1, 0, 1, 1, 65535, 64, 1}, Members(3)})), 3).has_value());
 }
 
 TEST_CASE("a header says what is wrong with it") {
