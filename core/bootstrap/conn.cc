@@ -66,11 +66,17 @@ void Conn::start(uint32_t events) {
         if (auto self = weak.lock()) self->ready(e);
       },
       &token_);
-  allow(service_.hub().patience());
+  allow(state_ == State::connecting ? dialling() : service_.hub().patience());
   if (!s.ok())
     service_.post([weak, s] {
       if (auto self = weak.lock()) self->lost(s);
     });
+}
+
+// How long the end that dials waits. A listener of this host has the connection in its queue, and a second one would not be
+// answered sooner.
+Nanos Conn::dialling() const {
+  return (is_unix_ ? 4 : 1) * service_.hub().patience();
 }
 
 // For the rest of the handshake.
@@ -309,7 +315,7 @@ void Conn::admit(const Secret &key) {
   state_ = State::wait_proof;
   // The other end began to wait before this one, and believes itself connected as soon as it has sent its proof: it must not be
   // given up here while that may come.
-  allow(2 * service_.hub().patience());
+  allow(2 * dialling());
   queue_raw(encode(c));
   if (state_ != State::closed) update_events();
 }
