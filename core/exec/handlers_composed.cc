@@ -199,7 +199,7 @@ struct Composer {
     for (uint32_t k = 0; k < s.recv_count; k++) {
       Ring &r = *s.recv[k].ring;
       if (r.net)
-        port_of(r)->consume(r, staged_next());
+        port_of(r)->consume(r, recv_home(), staged_next());
       else if (descriptors())
         consume_lent(r, m.bytes);
       else

@@ -6,9 +6,9 @@
 // to NetLink::ahead buffers are posted before it is known what comes, small and large ones in turn (net_link.h): kAheadPairs of
 // each, or as many as the ring has slots, as far as the device takes calls and kAheadBytes hold the large ones. Many, because
 // devices tell their peers of buffers in groups, and each telling takes packets of its own. Not so where a message may land in
-// the user's memory: copying costs a large message more than the round trip. So no more are posted than messages come before
-// it, and it waits for its step, which says where; or, while the message before it is on its way, is posted as the second one,
-// where the plan proves that nothing touches its place before (kRecvEarly).
+// the user's memory, if that of the last one was registered: copying costs a large message more than the round trip. So no more
+// are posted than messages come before it, and it waits for its step, which says where; or, while the message before it is on
+// its way, is posted as the second one, where the plan proves that nothing touches its place before (kRecvEarly).
 #include "log/log.h"
 #include "transport/net_port.h"
 #include <algorithm>
@@ -124,6 +124,12 @@ bool NetPort::make_large(NetLink &link, bool must) {
   if (make_stage(link, link.large, false)) return true;
   set_ahead(link, 0);
   return make_stage(link, link.large, must);
+}
+
+bool NetPort::reaches(NetLink &link, const void *home, uint64_t bytes) {
+  MrCache::Entry *e = link.device->cache->take(home, bytes);
+  if (e) link.device->cache->give_back(e);
+  return e;
 }
 
 // The payload stays where the user has it, if the device can reach that.
@@ -347,7 +353,7 @@ int NetPort::receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home,
   return second.status == TUTTI_OK && second.bytes == bytes ? 1 : -1;
 }
 
-void NetPort::consume(Ring &ring, uint32_t staged) {
+void NetPort::consume(Ring &ring, const void *home, uint32_t staged) {
   NetLink &link = *ring.net;
   const NetCall &front = link.call(link.taken);
   const NetHeader header = header_in(front);
@@ -358,7 +364,8 @@ void NetPort::consume(Ring &ring, uint32_t staged) {
     add_relaxed(ring.lent, bytes);
     owe(link);
   }
-  post_ahead(link, lends(link) || bytes <= kStagedBytes ? kAllAhead : staged);
+  if (home && bytes > kStagedBytes && link.ahead) link.homeless = !reaches(link, home, bytes);
+  post_ahead(link, lends(link) || bytes <= kStagedBytes || link.homeless ? kAllAhead : staged);
 }
 
 bool NetPort::wants_next(const Ring &ring) const {

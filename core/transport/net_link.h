@@ -106,6 +106,7 @@ public:
   uint64_t posted = 0;        // receive: calls so far
   uint64_t taken = 0;         // receive: of them, used up by messages that were consumed
   uint32_t ahead = 0;         // receive: places that may be posted for before their messages are known, an even number
+  bool homeless = false;      // receive: the device could not reach the last place at home
   std::optional<Error> ended; // a receive failed; told by the step that needs the message
   tutti_status ended_status = TUTTI_OK;
 

@@ -38,8 +38,9 @@ public:
   // Receives the next message, of `bytes`: into `home` if set, else staged. 1 it is at *payload, 0 not yet, -1 it is not what
   // was expected: *got is its signature.
   int receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home, const uint8_t **payload, uint32_t *got);
-  // staged: so many messages come next on this link, as far as is known, before one that may be received into user memory.
-  void consume(Ring &ring, uint32_t staged);
+  // home: as receive() was told. staged: so many messages come next on this link, as far as is known, before one that may be
+  // received into user memory.
+  void consume(Ring &ring, const void *home, uint32_t staged);
   // While receive() waits for a long message: the next one, of more than kStagedBytes, may land in `home` from now on. Of use
   // where wants_next().
   bool wants_next(const Ring &ring) const;
@@ -83,6 +84,7 @@ private:
   static void set_ahead(NetLink &link, uint32_t pairs);
   bool make_stage(NetLink &link, NetStage &stage, bool must);
   bool make_large(NetLink &link, bool must);
+  static bool reaches(NetLink &link, const void *home, uint64_t bytes);
   static bool use_home(NetLink &link, NetCall &c, void *home, uint64_t bytes);
   static void reset(NetCall &c, NetCall::Kind kind);
   bool post_send(NetLink &link, NetCall &c);
