@@ -78,7 +78,7 @@ private:
   void raise(const NetDevice &device, Error error, tutti_status status);
   std::string risen(const NetDevice &device) const; // of its counters; may take 100 ms
 
-  // net_data.cc
+  // net_memory.cc
   std::unique_ptr<MrCache> make_cache(const NetDevice &device);
   static void size_calls(NetLink &link);
   static void set_ahead(NetLink &link, uint32_t pairs);
@@ -86,6 +86,8 @@ private:
   bool make_large(NetLink &link, bool must);
   static bool reaches(NetLink &link, const void *home, uint64_t bytes);
   static bool use_home(NetLink &link, NetCall &c, void *home, uint64_t bytes);
+
+  // net_data.cc
   static void reset(NetCall &c, NetCall::Kind kind);
   bool post_send(NetLink &link, NetCall &c);
   bool hand_over(NetLink &link, NetCall &c, tutti_net_buf *buf, uint32_t n);
