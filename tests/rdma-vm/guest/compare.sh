@@ -62,11 +62,12 @@ measure() { # name, way
 } >"$VM_OUT/wire.txt"
 check "tutti" measure "tutti, net-ib" ours
 if [ -x "$VM_BUILD/tests/mpi_peer" ]; then
-  measure "Open MPI, ucx (rc)" ucx || echo "Open MPI with ucx does not run: $(tail -n 3 "$VM_OUT/ucx.few")"
+  if measure "Open MPI, ucx (rc)" ucx; then peer=ran; else echo "Open MPI with ucx does not run: $(tail -n 3 "$VM_OUT/ucx.few")"; fi
   measure "Open MPI, openib" openib || echo "Open MPI with openib does not run: $(tail -n 3 "$VM_OUT/openib.few")"
 else
   echo "skipped: Open MPI is not installed" | tee -a "$VM_OUT/wire.txt"
 fi
 cat "$VM_OUT/wire.txt"
+[ "${peer:-}" != ran ] || check "no more packets than Open MPI's, each way" awk '/^tutti/ { a = $3; b = $6 } /^Open MPI, ucx/ { good = a && b && a <= $5 && b <= $8 } END { exit !good }' "$VM_OUT/wire.txt"
 check "at most 1.03 bytes on the wire per byte of the message, each way" awk '/^tutti/ { seen = 1; good = $5 <= 1.03 && $8 <= 1.03 } END { exit !(seen && good) }' "$VM_OUT/wire.txt"
 finish
