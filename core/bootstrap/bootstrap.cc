@@ -38,9 +38,9 @@ public:
   }
   bool try_recv(int from, uint64_t tag, Message *out) override { return member_->try_recv(from, tag, out); }
   void set_handler(MsgKind kind, std::function<void(Message)> fn) override { member_->set_handler(kind, std::move(fn)); }
-  Result<std::unique_ptr<Bootstrap>> split(int color, int key, std::shared_ptr<const Config> config,
-                                           Deadline deadline) override {
-    TUTTI_ASSIGN(child, member_->split(color, key, std::move(config), deadline));
+  Result<std::unique_ptr<Bootstrap>> split(int color, int key, std::shared_ptr<const Config> config, Deadline deadline,
+                                           bool *all_came) override {
+    TUTTI_ASSIGN(child, member_->split(color, key, std::move(config), deadline, all_came));
     return child ? std::unique_ptr<Bootstrap>(std::make_unique<Handle>(std::move(child))) : nullptr;
   }
   void report_failure(const Error &error) override { member_->report_failure(error); }

@@ -101,8 +101,9 @@ public:
   virtual void set_handler(MsgKind kind, std::function<void(Message)> fn) = 0;
 
   // The derived group of all callers with the same color, ordered by (key, rank); no root. color < 0: takes part, gets nullptr.
-  virtual Result<std::unique_ptr<Bootstrap>> split(int color, int key, std::shared_ptr<const Config> config,
-                                                   Deadline deadline) = 0;
+  // *all_came, where it is given, becomes true once all ranks have taken part: what fails after that fails in the new group.
+  virtual Result<std::unique_ptr<Bootstrap>> split(int color, int key, std::shared_ptr<const Config> config, Deadline deadline,
+                                                   bool *all_came = nullptr) = 0;
 
   // Failure. The first failure that this rank detects or hears of is kept; it is flooded to all ranks once.
   virtual void report_failure(const Error &error) = 0; // [any thread]

@@ -66,17 +66,35 @@ void Conn::start(uint32_t events) {
         if (auto self = weak.lock()) self->ready(e);
       },
       &token_);
-  const Nanos limit = service_.hub().patience();
-  timer_ = service_.at(Clock::now() + limit, [weak, limit] {
-    if (auto self = weak.lock()) {
-      self->timer_ = 0;
-      self->lost(fail(Code::timeout, "no complete handshake within {}", seconds(limit)));
-    }
-  });
+  allow(state_ == State::connecting ? dialling() : service_.hub().patience());
   if (!s.ok())
     service_.post([weak, s] {
       if (auto self = weak.lock()) self->lost(s);
     });
+}
+
+// How long the end that dials waits. A listener of this host has the connection in its queue, and a second one would not be
+// answered sooner.
+Nanos Conn::dialling() const {
+  return (is_unix_ ? 4 : 1) * service_.hub().patience();
+}
+
+// For the rest of the handshake.
+void Conn::allow(Nanos limit) {
+  service_.cancel(timer_);
+  timer_ = service_.at(Clock::now() + limit, [weak = weak_from_this(), limit] {
+    if (auto self = weak.lock()) self->out_of_time(limit);
+  });
+}
+
+// What has come is looked at first: it may be this thread that had no time.
+void Conn::out_of_time(Nanos limit) {
+  const Ptr self = shared_from_this();
+  timer_ = 0;
+  const State was = state_;
+  if (was == State::wait_hello || was == State::wait_challenge || was == State::wait_proof) readable();
+  if (state_ == was) return lost(fail(Code::timeout, "no complete handshake within {}", seconds(limit)));
+  if (timer_ == 0 && state_ == State::parked) allow(limit);
 }
 
 Conn::Ptr Conn::accepted(Service &service, TrackedFd fd, bool is_unix, std::string from) {
@@ -295,6 +313,9 @@ void Conn::admit(const Secret &key) {
   c.nonce = nonce_;
   c.mac = server_mac(key_, hello_, nonce_);
   state_ = State::wait_proof;
+  // The other end began to wait before this one, and believes itself connected as soon as it has sent its proof: it must not be
+  // given up here while that may come.
+  allow(2 * dialling());
   queue_raw(encode(c));
   if (state_ != State::closed) update_events();
 }

@@ -54,6 +54,9 @@ private:
   enum class State { connecting, wait_challenge, verified, wait_hello, parked, wait_proof, open, finishing, closed };
   Conn(Service &service, TrackedFd fd, bool is_unix, std::string remote);
   void start(uint32_t events);
+  Nanos dialling() const;
+  void allow(Nanos limit);
+  void out_of_time(Nanos limit);
   void ready(uint32_t events);
   void readable();
   void writable();

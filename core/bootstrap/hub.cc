@@ -333,14 +333,24 @@ void Hub::expect_ranks(int nranks) {
   }
 }
 
+// Of each rank of this process by each other one, both ways.
+size_t Hub::expected() const {
+  std::lock_guard lock(m_);
+  size_t n = 0;
+  for (const auto &[key, member] : members_) n += 2 * static_cast<size_t>(member->nranks());
+  return n;
+}
+
 // Closes those that have said nothing before the others, the oldest first: it had most time to prove itself.
 void Hub::bound_half_open() {
   if (half_open_.size() < max_half_open_) return;
   std::erase_if(half_open_, [](const Conn::Ptr &c) { return c->open() || c->closed(); });
-  while (half_open_.size() >= max_half_open_) {
+  if (half_open_.size() < max_half_open_) return;
+  const size_t most = max_half_open_ + expected();
+  while (half_open_.size() >= most) {
     log::write_once(log::Level::warn, log::Subsys::bootstrap, "half-open",
-                    fmt::format("more than {} unfinished connections, the last one from {}: the oldest are closed",
-                                max_half_open_.load(), half_open_.back()->remote()));
+                    fmt::format("more than {} unfinished connections, the last one from {}: the oldest are closed", most,
+                                half_open_.back()->remote()));
     auto victim = std::find_if(half_open_.begin(), half_open_.end(), [](const Conn::Ptr &c) { return c->hello().from < 0; });
     if (victim == half_open_.end()) victim = half_open_.begin();
     (*victim)->close();

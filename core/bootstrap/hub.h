@@ -65,6 +65,7 @@ private:
   void refuse(const Conn::Ptr &conn, Refusal why);
   void unpark();
   void bound_half_open();
+  size_t expected() const;
 
   Service &service_;
   std::array<uint64_t, 2> process_{};

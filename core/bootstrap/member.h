@@ -15,7 +15,8 @@ public:
 
   // ---- set-up, by the caller's thread
   Status join(std::span<const UniqueId> ids, int nranks, int rank, Deadline deadline);
-  Result<std::shared_ptr<Member>> split(int color, int key, std::shared_ptr<const Config> config, Deadline deadline);
+  Result<std::shared_ptr<Member>> split(int color, int key, std::shared_ptr<const Config> config, Deadline deadline,
+                                        bool *all_came);
   void close(); // the handle's end; waits a moment, so that sockets take the goodbye, and for no peer
 
   // ---- what Bootstrap offers; see there

@@ -289,7 +289,8 @@ void Member::leave_root() {
 
 // ---- split
 
-Result<std::shared_ptr<Member>> Member::split(int color, int key, std::shared_ptr<const Config> config, Deadline deadline) {
+Result<std::shared_ptr<Member>> Member::split(int color, int key, std::shared_ptr<const Config> config, Deadline deadline,
+                                              bool *all_came) {
   uint64_t number;
   std::shared_ptr<Member> child;
   {
@@ -307,8 +308,9 @@ Result<std::shared_ptr<Member>> Member::split(int color, int key, std::shared_pt
   if (!all.ok() || !child) {
     if (child) hub_.remove_child(comm(), number, rank_);
     if (!all.ok()) return std::move(all.status());
-    return child;
   }
+  if (all_came) *all_came = true;
+  if (!child) return child;
   std::vector<std::pair<int, int>> order; // (key, rank) of those with this color
   for (int r = 0; r < nranks_; r++) {
     Reader reader(all.value()[static_cast<size_t>(r)]);

@@ -217,10 +217,15 @@ tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *
   if (r != tuttiSuccess) return r;
   const auto take_part = [parent, core, color, key](Communicator &self) -> Status {
     if (parent->splitting.exchange(true)) return parent->not_splitting();
-    Status s = guarded([&] { return self.init_split(core, color, key); });
+    bool all_came = false;
+    Status s = guarded([&] { return self.init_split(core, color, key, &all_came); });
     parent->splitting.store(false, std::memory_order_release);
     parent->splitting.notify_all();
-    if (!s.ok()) parent->note(s);
+    if (s.ok()) return s;
+    if (all_came && !core->bootstrap->failed())
+      parent->tell(s); // only the child has failed
+    else
+      parent->note(s);
     return s;
   };
   return without_comm([&]() -> Status {

@@ -100,8 +100,9 @@ public:
 
   // ---- life (init.cc, life.cc). Each blocks; background() runs one on a thread of its own.
   Status init(std::span<const tuttiUniqueId> ids);
-  // `parent` is the core of the communicator that is split; without a color this one stays empty.
-  Status init_split(const std::shared_ptr<Core> &parent, int color, int key);
+  // `parent` is the core of the communicator that is split; without a color this one stays empty. *all_came: as of
+  // Bootstrap::split().
+  Status init_split(const std::shared_ptr<Core> &parent, int color, int key, bool *all_came);
   Status finalize();
   void close(); // frees bootstrap and engine
   void abort(); // [any thread] never waits for a peer
@@ -116,6 +117,7 @@ public:
   Status health_at_all(); // the same for calls that any thread may make at any time
   Status usable();        // ok when an operation may be enqueued
   // Keeps the error for GetLastError; one that ends the communicator is spread to all ranks. Returns its code.
+  Error tell(const Status &status); // to who asks for the last error; the rank is filled in
   Code note(Status status);
   Error last_error() const;
   void fail(const Error &error);

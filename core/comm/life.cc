@@ -16,10 +16,10 @@ bool harmless(Code code) {
 
 } // namespace
 
-Status Communicator::init_split(const std::shared_ptr<Core> &parent, int color, int key) {
+Status Communicator::init_split(const std::shared_ptr<Core> &parent, int color, int key, bool *all_came) {
   const log::ScopedRank scope(parent->bootstrap->rank());
-  auto child =
-      parent->bootstrap->split(color, key, options_.config, Deadline::in(options_.config->duration("core.init_timeout")));
+  auto child = parent->bootstrap->split(color, key, options_.config,
+                                        Deadline::in(options_.config->duration("core.init_timeout")), all_came);
   if (!child.ok()) return std::move(child.status());
   if (!*child) return {};
   rank_ = (*child)->rank();
@@ -131,14 +131,17 @@ Status Communicator::known() const {
   return tutti::fail(Code::in_progress, "the communicator is still being set up");
 }
 
-Code Communicator::note(Status status) {
-  if (status.ok()) return Code::ok;
+Error Communicator::tell(const Status &status) {
   Error e = status.error();
   if (e.rank < 0) e.rank = rank_;
-  {
-    std::lock_guard lock(mutex_);
-    last_error_ = e;
-  }
+  std::lock_guard lock(mutex_);
+  last_error_ = e;
+  return e;
+}
+
+Code Communicator::note(Status status) {
+  if (status.ok()) return Code::ok;
+  const Error e = tell(status);
   const auto engine = shared_engine();
   const bool engine_failed = engine && engine->failed();
   if (((!harmless(e.code) && !e.survived) || engine_failed) && state() != State::failed && state() != State::closed) {

@@ -241,6 +241,10 @@ private:
         lane->cold[i].next_recv = static_cast<uint32_t>((i + k) % n);
         break;
       }
+    for (size_t i = 0; i < n; i++)
+      for (size_t at = i; lane->plain[at].recv_count && !lane->cold[at].recv_home && lane->cold[i].staged < kAllAhead;
+           at = lane->cold[at].next_recv)
+        lane->cold[i].staged += lane->plain[at].repeat;
   }
 
   // Iterations that one bound step cannot express become steps of their own.

@@ -40,9 +40,9 @@ struct StepCold {
   uint64_t tmp_bytes = 0; // one operand, whole message
   uint32_t operands = 0;
   // Nets: the operand may land in the output. And the next step of the lane that receives from the same link, itself if there
-  // is no other one.
+  // is no other one; and how many messages of it come from this step on before one that may land in the output.
   bool recv_home = false;
-  uint32_t next_recv = 0;
+  uint32_t next_recv = 0, staged = 0;
 };
 
 struct alignas(64) BoundStep {

@@ -86,6 +86,12 @@ struct Composer {
     const auto wraps = cold.next_recv <= static_cast<size_t>(&cold - lane.cold.data());
     return {&lane.cold[cold.next_recv], 0, lane.slice + wraps};
   }
+  // Messages that come next on that link, before one that may land at home.
+  uint32_t staged_next() const {
+    if (bound.step_major) return cold.recv_home ? 0 : kAllAhead;
+    if (lane.iter + 1 == s.repeat) return lane.cold[cold.next_recv].staged;
+    return cold.recv_home ? 0 : s.repeat - lane.iter - 1 + lane.cold[cold.next_recv].staged;
+  }
   // While the present message is on its way: where the next one lands, if its place is free by now.
   void post_next(Ring &r) {
     if (!port_of(r)->wants_next(r)) return;
@@ -201,7 +207,7 @@ struct Composer {
       if (r.group)
         r.cold->transport->collnet()->consume(r);
       else if (r.net)
-        port_of(r)->consume(r, next_receive().cold->recv_home);
+        port_of(r)->consume(r, recv_home(), staged_next());
       else if (descriptors())
         consume_lent(r, m.bytes);
       else

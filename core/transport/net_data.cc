@@ -3,11 +3,12 @@
 // Receives. A device that takes any memory lets messages wait on the way, so a receive is posted when its step is reached, for
 // just what comes then. A device that needs registrations writes into the receiver's memory by itself: no message leaves before
 // a buffer for it is known on the other side, and a receive that waits for its step costs every message a round trip. There up
-// to NetLink::ahead buffers with room for any message of the link are posted before it is known what comes: as many as the ring
-// has slots, the device takes calls, and kAheadBytes hold. Not so where the next message may land in the user's memory: copying
-// costs a large message more than the round trip. So it waits for its step, which says where; or, while the message before it
-// is on its way, is posted as the second one, where the plan proves that nothing touches its place before (kRecvEarly).
-#include "log/log.h"
+// to NetLink::ahead buffers are posted before it is known what comes, small and large ones in turn (net_link.h): kAheadPairs of
+// each, or as many as the ring has slots, as far as the device takes calls and kAheadBytes hold the large ones. Many, because
+// devices tell their peers of buffers in groups, and each telling takes packets of its own. Not so where a message may land in
+// the user's memory, if that of the last one was registered: copying costs a large message more than the round trip. So no more
+// are posted than messages come before it, and it waits for its step, which says where; or, while the message before it is on
+// its way, is posted as the second one, where the plan proves that nothing touches its place before (kRecvEarly).
 #include "transport/net_port.h"
 #include <algorithm>
 #include <cstring>
@@ -24,6 +25,9 @@ NetHeader header_in(const NetCall &c) {
 bool is_lent(const NetHeader &header) {
   return header.bytes & kLent;
 }
+bool is_filler(const NetCall &front) {
+  return front.complete && front.status == TUTTI_OK && front.bytes == 0;
+}
 // Of the calls that a message came in.
 uint64_t calls_of(const NetCall &front) {
   const NetHeader header = header_in(front);
@@ -31,75 +35,6 @@ uint64_t calls_of(const NetCall &front) {
 }
 
 } // namespace
-
-std::unique_ptr<MrCache> NetPort::make_cache(const NetDevice &device) {
-  const Config &config = transport_.config();
-  const MrCache::Limits limits{static_cast<uint64_t>(config.number("net.registrations")),
-                               static_cast<uint64_t>(config.number("net.registered_bytes"))};
-  const auto make = [this, &device](void *at, uint64_t bytes) -> tutti_net_mr * {
-    const tutti_region region = host_region(at, bytes);
-    tutti_net_mr *mr = nullptr;
-    const tutti_status s = net_.table->mr_register(device.ctx, &region, &mr);
-    if (s >= 0) return mr;
-    const Status why = plugin_error(*net_.plugin, s, fmt::format("registering {} bytes at {}", bytes, at));
-    log::write_once(log::Level::warn, log::Subsys::net, fmt::format("mr {}", device.info.name),
-                    fmt::format("net {} {}: messages from and to this memory are copied: {}", net_.table->name,
-                                device.info.name, why.error().line()));
-    return nullptr;
-  };
-  return std::make_unique<MrCache>(limits, make, [this](tutti_net_mr *mr) { net_.table->mr_release(mr); });
-}
-
-void NetPort::size_calls(NetLink &link) {
-  const Geometry &g = link.ring->geometry;
-  const uint32_t in_flight = std::min(g.depth, std::max(1u, link.device->info.max_inflight));
-  if (link.ring->sending) {
-    link.calls.resize(in_flight);
-  } else {
-    const bool ahead = link.device->needs_mr();
-    link.ahead = ahead ? std::min<uint32_t>(in_flight, kAheadBytes / (sizeof(NetHeader) + g.slot_bytes)) : 0;
-    if (link.ahead < 2) link.ahead = lends(link) ? 2 : 0; // a header and its payload take one each
-    if (lends(link)) link.get = std::make_unique<NetCall>();
-    if (lends(link)) link.get->link = &link;
-    link.calls.resize(std::max(link.ahead, ahead ? 2u : 1u));
-  }
-  for (NetCall &c : link.calls) c.link = &link;
-  link.small.count = link.large.count = link.calls.size();
-}
-
-bool NetPort::make_stage(NetLink &link, NetStage &stage, bool must) {
-  if (stage.memory) return true;
-  const uint32_t slot = link.ring->geometry.slot_bytes;
-  stage.room = sizeof(NetHeader) + (&stage == &link.small ? std::min<uint64_t>(kStagedBytes, slot) : slot);
-  const uint64_t bytes = stage.room * stage.count;
-  Status s = transport_.budget().take(bytes, fmt::format("staging for rank {}", link.ring->peer));
-  if (s.ok()) stage.memory.reset(static_cast<uint8_t *>(::operator new[](bytes, std::align_val_t(4096), std::nothrow)));
-  if (s.ok() && !stage.memory) s = fail(Code::system, "out of memory: {} bytes for a link", bytes).peer(link.ring->peer);
-  if (!s.ok()) {
-    if (must && !std::exchange(broken_, true)) transport_.report(s.error());
-    return false;
-  }
-  if (!link.device->needs_mr()) return true;
-  const tutti_region region = host_region(stage.memory.get(), bytes);
-  const tutti_status made = net_.table->mr_register(link.device->ctx, &region, &stage.mr);
-  if (made >= 0) return true;
-  stage.memory.reset();
-  transport_.budget().give(bytes);
-  if (must) fault(*link.device, link.ring->peer, made, fmt::format("registering {} bytes", bytes));
-  return false;
-}
-
-// The payload stays where the user has it, if the device can reach that.
-bool NetPort::use_home(NetLink &link, NetCall &c, void *home, uint64_t bytes) {
-  if (!home || bytes <= kStagedBytes) return false;
-  if (link.device->needs_mr()) {
-    c.home = link.device->cache->take(home, bytes);
-    if (!c.home) return false;
-    c.payload_mr = c.home->mr;
-  }
-  c.payload = static_cast<uint8_t *>(home);
-  return true;
-}
 
 void NetPort::reset(NetCall &c, NetCall::Kind kind) {
   c.kind = kind;
@@ -159,17 +94,25 @@ void NetPort::count_and_post(NetLink &link, NetCall &c, uint64_t bytes, uint64_t
 
 bool NetPort::post_send(NetLink &link, NetCall &c) {
   if (broken_) return false;
-  tutti_net_buf buf[2] = {{c.staged, sizeof(NetHeader), c.mr, link.tag}, {c.payload, c.bytes, c.payload_mr, link.tag + 1}};
+  tutti_net_buf buf[2] = {{c.staged, sizeof(NetHeader), c.mr, 0}, {c.payload, c.bytes, c.payload_mr, 0}};
   const uint32_t n = c.bytes <= kStagedBytes ? 1 : 2;
   if (n == 1) buf[0].bytes += c.bytes;
-  const tutti_status s = net_.table->send(link.ep, buf, n, reinterpret_cast<uint64_t>(&c));
-  if (s == TUTTI_AGAIN) return false;
-  if (s < 0) {
-    fault(*link.device, link.ring->peer, s, fmt::format("sending to rank {}", link.ring->peer));
-    return false;
+  if (n == 2 && link.tag % 2) {
+    tutti_net_buf none{};
+    if (!hand_over(link, link.filler, &none, 1)) return false;
+    sends_pending_++;
   }
-  link.tag += n;
+  if (!hand_over(link, c, buf, n)) return false;
   link.unposted++;
+  return true;
+}
+
+bool NetPort::hand_over(NetLink &link, NetCall &c, tutti_net_buf *buf, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) buf[i].tag = link.tag + i;
+  const tutti_status s = net_.table->send(link.ep, buf, n, reinterpret_cast<uint64_t>(&c));
+  if (s < 0) fault(*link.device, link.ring->peer, s, fmt::format("sending to rank {}", link.ring->peer));
+  if (s != TUTTI_OK) return false;
+  link.tag += n;
   return true;
 }
 
@@ -186,17 +129,18 @@ bool NetPort::post_recv(NetLink &link, NetCall &c, tutti_net_buf *buf, uint32_t 
     return false;
   }
   c.busy = true;
+  c.tag = link.tag;
   link.tag += n;
   link.posted++;
   return true;
 }
 
-// For a header with its short payload, or whatever comes.
-bool NetPort::post_single(NetLink &link, NetStage &stage, bool must) {
+// For a header with its short payload, or whatever comes at its place.
+bool NetPort::post_single(NetLink &link, NetStage &stage, uint64_t piece, bool must) {
   if (!make_stage(link, stage, must)) return false;
   NetCall &c = link.call(link.posted);
   reset(c, NetCall::Kind::single);
-  c.staged = stage.at(link.posted);
+  c.staged = stage.at(piece);
   c.payload = c.staged + sizeof(NetHeader);
   c.mr = stage.mr;
   tutti_net_buf buf{c.staged, stage.room, stage.mr, 0};
@@ -207,16 +151,15 @@ bool NetPort::post_pair(NetLink &link, uint64_t bytes, void *home, bool must) {
   NetCall &c = link.call(link.posted);
   reset(c, NetCall::Kind::pair);
   const bool at_home = use_home(link, c, home, bytes);
-  NetStage &stage = at_home ? link.small : link.large;
-  if (!make_stage(link, stage, must)) {
+  if (!make_stage(link, link.small, must) || !(at_home || make_large(link, must))) {
     if (c.home) link.device->cache->give_back(std::exchange(c.home, nullptr));
     return false;
   }
-  c.staged = stage.at(link.posted);
-  c.mr = stage.mr;
+  c.staged = link.small.at(link.tag / 2);
+  c.mr = link.small.mr;
   if (!at_home) {
-    c.payload = c.staged + sizeof(NetHeader);
-    c.payload_mr = c.mr;
+    c.payload = link.large.at(link.tag / 2);
+    c.payload_mr = link.large.mr;
   }
   tutti_net_buf buf[2] = {{c.staged, sizeof(NetHeader), c.mr, 0}, {c.payload, bytes, c.payload_mr, 0}};
   return post_recv(link, c, buf, 2, must);
@@ -227,20 +170,32 @@ bool NetPort::post_payload(NetLink &link, uint64_t bytes, void *home) {
   NetCall &c = link.call(link.posted);
   reset(c, NetCall::Kind::payload);
   if (!use_home(link, c, home, bytes)) {
-    if (!make_stage(link, link.large, true)) return false;
-    c.staged = c.payload = link.large.at(link.posted);
+    if (!make_large(link, true)) return false;
+    c.payload = link.large.at(link.tag / 2);
     c.payload_mr = link.large.mr;
   }
   tutti_net_buf buf{c.payload, bytes, c.payload_mr, 0};
   return post_recv(link, c, &buf, 1);
 }
 
-void NetPort::post_ahead(NetLink &link, bool must) {
-  while (link.ahead && !link.ended && link.posted - link.taken < link.ahead)
-    if (!post_single(link, link.large, must)) {
-      if (!link.large.memory) link.ahead = 0; // no memory for that: each is posted at its step
-      return;
-    }
+// What a message of `bytes` needs, which comes next, beside what is posted already.
+bool NetPort::post_known(NetLink &link, uint64_t bytes, void *home) {
+  const uint64_t next = link.next();
+  const bool two = bytes > kStagedBytes, filled = two && next % 2;
+  if (link.tag == next && (!two || filled) && !post_single(link, link.small, next / 2, true)) return false;
+  if (!two) return true;
+  const uint64_t header = next + filled;
+  if (link.tag == header) return post_pair(link, bytes, home);
+  return link.tag > header + 1 || post_payload(link, bytes, home);
+}
+
+// For so many messages, of any size.
+void NetPort::post_ahead(NetLink &link, uint32_t messages, bool must) {
+  if (link.ended || !link.ahead || !messages) return;
+  if (!make_stage(link, link.small, must) || !make_large(link, must)) return set_ahead(link, 0);
+  const uint64_t next = link.next(), end = next + std::min<uint64_t>(link.ahead, 2 * messages + next % 2);
+  while (link.tag < end && post_single(link, link.tag % 2 ? link.large : link.small, link.tag / 2, must)) {
+  }
 }
 
 // 1 it has come, 0 not yet, or never. A link that the peer has closed is a fault only now, when a message of it is needed: what
@@ -265,14 +220,12 @@ void NetPort::tell_end(NetLink &link) {
 int NetPort::receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home, const uint8_t **payload, uint32_t *got) {
   NetLink &link = *ring.net;
   if (broken_ || !link.ready) return 0;
-  if (lends(link) && link.posted - link.taken < 2) post_ahead(link, true); // lent or not, it fits
-  if (link.posted == link.taken &&
-      (lends(link) || !(bytes > kStagedBytes ? post_pair(link, bytes, home) : post_single(link, link.small, true))))
-    return 0;
-  const NetCall &front = link.call(link.taken);
+  while (link.posted != link.taken && is_filler(link.call(link.taken))) link.taken++;
   // The sender's call has header and payload, and a device may wait until it has a buffer for each.
-  const bool two = bytes > kStagedBytes && front.kind != NetCall::Kind::pair;
-  if (two && !lends(link) && link.posted - link.taken < 2 && !post_payload(link, bytes, home)) return 0;
+  if (!lends(link) && !post_known(link, bytes, home)) return 0;
+  if (lends(link) && link.tag - link.next() < 2) post_ahead(link, kAllAhead, true); // lent or not, it fits
+  if (link.posted == link.taken) return 0;
+  const NetCall &front = link.call(link.taken);
   if (!came(link, front)) return 0;
   *got = 0;
   if (front.status == TUTTI_ERR_TRUNCATED || front.bytes < sizeof(NetHeader)) return -1; // no header to look at
@@ -283,7 +236,8 @@ int NetPort::receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home,
   if (!mine || (lent && front.bytes != sizeof header + sizeof(NetDescriptor))) return -1;
   if (lent) return fetch(link, bytes, home, payload);
   *payload = front.payload;
-  if (!two) return front.bytes == sizeof header + bytes ? 1 : -1;
+  if (bytes <= kStagedBytes || front.kind == NetCall::Kind::pair) return front.bytes == sizeof header + bytes ? 1 : -1;
+  if (front.bytes != sizeof header || front.tag % 2) return -1;
   if (link.posted - link.taken < 2) return 0; // the device took no more: again after progress
   const NetCall &second = link.call(link.taken + 1);
   if (!came(link, second)) return 0;
@@ -291,7 +245,7 @@ int NetPort::receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home,
   return second.status == TUTTI_OK && second.bytes == bytes ? 1 : -1;
 }
 
-void NetPort::consume(Ring &ring, bool next_home) {
+void NetPort::consume(Ring &ring, const void *home, uint32_t staged) {
   NetLink &link = *ring.net;
   const NetCall &front = link.call(link.taken);
   const NetHeader header = header_in(front);
@@ -302,7 +256,8 @@ void NetPort::consume(Ring &ring, bool next_home) {
     add_relaxed(ring.lent, bytes);
     owe(link);
   }
-  if (lends(link) || bytes <= kStagedBytes || !next_home) post_ahead(link);
+  if (home && bytes > kStagedBytes && link.ahead) link.homeless = !reaches(link, home, bytes);
+  post_ahead(link, lends(link) || bytes <= kStagedBytes || link.homeless ? kAllAhead : staged);
 }
 
 bool NetPort::wants_next(const Ring &ring) const {
@@ -317,10 +272,12 @@ void NetPort::expect(Ring &ring, uint64_t bytes, void *home) {
 
 bool NetPort::arrived(const Ring &ring) const {
   NetLink &link = *ring.net;
-  if (link.posted == link.taken || !link.call(link.taken).complete) return false;
-  const tutti_status status = link.call(link.taken).status;
+  uint64_t front = link.taken;
+  while (front != link.posted && is_filler(link.call(front))) front++;
+  if (front == link.posted || !link.call(front).complete) return false;
+  const tutti_status status = link.call(front).status;
   if (status < 0) return status == TUTTI_ERR_TRUNCATED;
-  return calls_of(link.call(link.taken)) == 1 || (link.posted - link.taken > 1 && link.call(link.taken + 1).complete);
+  return calls_of(link.call(front)) == 1 || (link.posted - front > 1 && link.call(front + 1).complete);
 }
 
 void NetPort::complete(const tutti_net_completion &done) {
@@ -339,28 +296,6 @@ void NetPort::complete(const tutti_net_completion &done) {
   }
   c.bytes = done.bytes;
   if (failed && done.status != TUTTI_ERR_TRUNCATED) end(link, done.status);
-}
-
-// ---- registrations of users' memory
-
-void NetPort::allow(uint64_t number, const void *at, uint64_t bytes) {
-  for (const auto &device : devices_) {
-    if (!device->cache) continue;
-    device->cache->allow(number, at, bytes);
-    if (MrCache::Entry *e = device->cache->take(at, bytes)) device->cache->give_back(e); // now, rather than in an operation
-  }
-}
-
-bool NetPort::disallow(uint64_t number) {
-  bool gone = true;
-  for (const auto &device : devices_) gone &= !device->cache || device->cache->disallow(number);
-  return gone;
-}
-
-bool NetPort::drop(const void *at, uint64_t bytes) {
-  bool gone = true;
-  for (const auto &device : devices_) gone &= !device->cache || device->cache->drop(at, bytes);
-  return gone;
 }
 
 } // namespace tutti

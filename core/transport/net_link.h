@@ -1,8 +1,15 @@
 // tutti/core/transport/net_link.h: one link over a network: its endpoint, its memory, and what is posted on it.
 //
-// A message is a 16-byte header (word, length) and the payload: in one buffer up to kStagedBytes, above as two messages of the
-// net. A sender posts both in one call; a receiver that knows what comes posts a pair of buffers for them, and one that posts
-// ahead posts single buffers with room for any message, so that header and payload come in one each.
+// A message is a 16-byte header (word, length) and the payload: as one message of the net up to kStagedBytes, above as two. A
+// sender posts both in one call.
+//
+// Messages of the net are counted on both sides, and the places of a link alternate: even ones are small, with room for a
+// header and kStagedBytes, odd ones are large, with room for the longest payload. So buffers can be posted before it is known
+// what comes, and no header takes a large one. A message of two begins at an even place, for which a sender that is at an odd
+// one sends an empty message first, the filler; a message of one goes into either. That holds for every link, whether its
+// receiver posts ahead or not: nothing need be agreed on. A receiver skips an empty message wherever it finds one, for all
+// others have a header; one that knows what comes posts for just that: a filler's place, and a pair of buffers for header and
+// payload.
 #pragma once
 #include "bootstrap/bootstrap.h"
 #include "transport/mr_cache.h"
@@ -19,7 +26,9 @@
 namespace tutti {
 
 constexpr uint64_t kStagedBytes = 4096;
-constexpr uint64_t kAheadBytes = 1 << 20; // of buffers of one link that are posted before their messages are known
+constexpr uint64_t kAheadBytes = 2 << 20; // of large buffers of one link that are posted before their messages are known
+constexpr uint32_t kAheadPairs = 8;       // of buffers, small and large; more where the ring has more slots
+constexpr uint32_t kAllAhead = 64;        // messages: as many as there may be buffers for
 
 struct NetHeader {
   uint64_t word, bytes;
@@ -45,13 +54,13 @@ struct NetDevice {
   bool needs_mr() const { return info.flags & TUTTI_NET_NEEDS_MR; }
 };
 
-// Memory for `count` messages in a row, registered in one piece where that is needed. Made at first use.
+// Memory for `count` buffers in a row, registered in one piece where that is needed. Made at first use.
 struct NetStage {
   struct Free {
     void operator()(uint8_t *p) const { ::operator delete[](p, std::align_val_t(4096)); }
   };
   std::unique_ptr<uint8_t[], Free> memory;
-  uint64_t room = 0; // of one message, with its header
+  uint64_t room = 0; // of one
   uint64_t count = 0;
   tutti_net_mr *mr = nullptr;
   uint8_t *at(uint64_t k) const { return memory.get() + k % count * room; }
@@ -65,6 +74,7 @@ struct NetCall {
   bool busy = false; // of the device, or waiting to be
   bool complete = false;
   NetHeader header{};
+  uint64_t tag = 0;               // receive: of its first message of the net
   uint8_t *staged = nullptr;      // begins with the header, but for a payload
   uint8_t *payload = nullptr;     // where it is, of what has one of its own
   tutti_net_mr *mr = nullptr;     // of `staged`
@@ -86,13 +96,17 @@ public:
   Bytes answer;  // of the peer's connect(); set before `answered`
   std::atomic<bool> answered{false};
 
-  NetStage small, large;      // of messages up to kStagedBytes, and of any; a piece for each call
+  // Of a send link a piece for each call: for a header, with kStagedBytes or with any payload behind it. Of a receive link for
+  // each pair of places one of either room; and what a message that was lent is read into, where that is not its home.
+  NetStage small, large, fetched;
   std::vector<NetCall> calls; // of a send link: message k in k % size; of a receive link: call k
-  uint64_t tag = 0;           // of the next message of the net
+  NetCall filler;             // send: of all of them, which have nothing of their own
+  uint64_t tag = 0;           // of the next message of the net: its place
   uint64_t unposted = 0;      // send: the first message that the device has not taken
   uint64_t posted = 0;        // receive: calls so far
   uint64_t taken = 0;         // receive: of them, used up by messages that were consumed
-  uint32_t ahead = 0;         // receive: buffers that may be posted before their messages are known
+  uint32_t ahead = 0;         // receive: places that may be posted for before their messages are known, an even number
+  bool homeless = false;      // receive: the device could not reach the last place at home
   std::optional<Error> ended; // a receive failed; told by the step that needs the message
   tutti_status ended_status = TUTTI_OK;
 
@@ -109,6 +123,7 @@ public:
   std::unique_ptr<NetCall> get; // receive: of the front message
 
   NetCall &call(uint64_t k) { return calls[k % calls.size()]; }
+  uint64_t next() { return posted == taken ? tag : call(taken).tag; } // receive: the first place that is not used up
 };
 
 } // namespace tutti

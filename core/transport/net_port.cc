@@ -114,7 +114,7 @@ void NetPort::close() {
          t.progress(device->ctx, done, kBatch) > 0 && !patience.expired();) {
     }
   for (const auto &link : links_)
-    for (NetStage *stage : {&link->small, &link->large})
+    for (NetStage *stage : {&link->small, &link->large, &link->fetched})
       if (stage->mr) t.mr_release(std::exchange(stage->mr, nullptr));
   for (const auto &device : devices_) device->cache.reset();
   events_.reset();

@@ -38,8 +38,9 @@ public:
   // Receives the next message, of `bytes`: into `home` if set, else staged. 1 it is at *payload, 0 not yet, -1 it is not what
   // was expected: *got is its signature.
   int receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home, const uint8_t **payload, uint32_t *got);
-  // next_home: the next message of this link may be received into user memory.
-  void consume(Ring &ring, bool next_home);
+  // home: as receive() was told. staged: so many messages come next on this link, as far as is known, before one that may be
+  // received into user memory.
+  void consume(Ring &ring, const void *home, uint32_t staged);
   // While receive() waits for a long message: the next one, of more than kStagedBytes, may land in `home` from now on. Of use
   // where wants_next().
   bool wants_next(const Ring &ring) const;
@@ -77,19 +78,26 @@ private:
   void raise(const NetDevice &device, Error error, tutti_status status);
   std::string risen(const NetDevice &device) const; // of its counters; may take 100 ms
 
-  // net_data.cc
+  // net_memory.cc
   std::unique_ptr<MrCache> make_cache(const NetDevice &device);
   static void size_calls(NetLink &link);
+  static void set_ahead(NetLink &link, uint32_t pairs);
   bool make_stage(NetLink &link, NetStage &stage, bool must);
+  bool make_large(NetLink &link, bool must);
+  static bool reaches(NetLink &link, const void *home, uint64_t bytes);
   static bool use_home(NetLink &link, NetCall &c, void *home, uint64_t bytes);
+
+  // net_data.cc
   static void reset(NetCall &c, NetCall::Kind kind);
   bool post_send(NetLink &link, NetCall &c);
+  bool hand_over(NetLink &link, NetCall &c, tutti_net_buf *buf, uint32_t n);
   void count_and_post(NetLink &link, NetCall &c, uint64_t bytes, uint64_t rest);
   bool post_recv(NetLink &link, NetCall &c, tutti_net_buf *buf, uint32_t n, bool must = true);
-  bool post_single(NetLink &link, NetStage &stage, bool must);
+  bool post_single(NetLink &link, NetStage &stage, uint64_t piece, bool must);
   bool post_pair(NetLink &link, uint64_t bytes, void *home, bool must = true);
   bool post_payload(NetLink &link, uint64_t bytes, void *home);
-  void post_ahead(NetLink &link, bool must = false);
+  bool post_known(NetLink &link, uint64_t bytes, void *home);
+  void post_ahead(NetLink &link, uint32_t messages, bool must = false);
   int came(NetLink &link, const NetCall &c);
   void end(NetLink &link, tutti_status status);
   void tell_end(NetLink &link);

@@ -78,7 +78,7 @@ bool NetPort::hear(NetLink &acks) {
     ring_advance(acks.ring->ring, 0, 0);
   }
   const bool must = !lender.loans.empty(); // else nothing comes, so nothing need be said when there is no memory for it
-  while (!acks.ended && acks.posted - acks.taken < acks.calls.size() && post_single(acks, acks.small, must)) {
+  while (!acks.ended && acks.posted - acks.taken < acks.calls.size() && post_single(acks, acks.small, acks.posted, must)) {
   }
   return moved;
 }
@@ -100,10 +100,10 @@ bool NetPort::start_get(NetLink &link, uint64_t bytes, void *home) {
   std::memcpy(&d, front.staged + sizeof(NetHeader), sizeof d);
   NetCall &get = *link.get;
   reset(get, NetCall::Kind::get);
-  if (!use_home(link, get, home, bytes)) { // behind the header, which is still needed, in the front message's own buffer
-    if (!make_stage(link, link.large, true)) return false;
-    get.payload = link.large.at(link.taken) + sizeof(NetHeader);
-    get.payload_mr = link.large.mr;
+  if (!use_home(link, get, home, bytes)) {
+    if (!make_stage(link, link.fetched, true)) return false;
+    get.payload = link.fetched.at(0);
+    get.payload_mr = link.fetched.mr;
   }
   const tutti_net_buf to{get.payload, bytes, get.payload_mr, 0};
   const uint32_t key_bytes = std::min<uint32_t>(d.key_bytes, TUTTI_NET_KEY_BYTES);

@@ -33,11 +33,11 @@ tutti_status Receives::post(const tutti_net_buf *bufs, uint32_t n, uint64_t *rec
   return TUTTI_OK;
 }
 
-// As many in one write as lie together in the ring. A sender that has some left is told of more only when they are as many:
-// each telling is a packet and its acknowledgement.
+// As many in one write as lie together in the ring. A sender that has some left is told of more only when that is a quarter of
+// what is posted: each telling is a packet and its acknowledgement.
 void Receives::grant() {
   constexpr uint64_t enough = 4;
-  if (const uint64_t left = granted_ - queue_.head; left >= enough && queue_.tail - granted_ < left) return;
+  if (const uint64_t left = granted_ - queue_.head; left >= enough && queue_.tail - granted_ < 3 * left) return;
   const uint32_t entries = ep_.window().shape().messages;
   const size_t stride = credit_bytes(ep_.window().shape().ports);
   while (granted_ != queue_.tail && !withheld_ && ep_.works()) {

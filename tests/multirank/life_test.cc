@@ -230,6 +230,19 @@ TEST_CASE("a rank that dies during a split is named to the others, whose parent 
                       {.may_die = {2}}) == 0);
 }
 
+// Others may still be in the split when the first one is out of it.
+TEST_CASE("a communicator outlives one that was split off it and aborted at once") {
+  CHECK(run_processes(4, [](Rank &r) {
+          for (int i = 0; i < 20; i++) {
+            tuttiComm_t child = nullptr;
+            const tuttiResult_t made = tuttiCommSplit(r.comm, 0, r.rank, &child, nullptr);
+            EXPECT(r, (made == tuttiSuccess || made == tuttiRemoteError));
+            if (made == tuttiSuccess) EXPECT_OK(r, tuttiCommAbort(child));
+            EXPECT_OK(r, sum(r, r.comm));
+          }
+        }) == 0);
+}
+
 TEST_CASE("handles that were destroyed or never were are refused, and so are operations after the end") {
   CHECK(run_threads(2, [](Rank &r) {
           tuttiStream_t stream = nullptr;

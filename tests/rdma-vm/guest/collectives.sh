@@ -33,6 +33,7 @@ start_ranks four 4 "$VM_RANK" all --bytes 1048576
 wait_ranks 100
 record four "nothing" right
 stamp "many connections"
+rank_env=("TUTTI_INIT_TIMEOUT=$((100 * slowness))s") # 1000 control connections
 start_ranks many 2 tutti perf alltoall -t 16 -b 4096 -e 4096 -n 2 -w 1 -c 1 -T 200
 check "more than 500 queue pairs at once" await 1000 eval '[ "$(rdma resource show qp 2>/dev/null | grep -c "RC")" -ge 500 ]'
 wait_ranks 200

@@ -9,6 +9,15 @@ rank_env=(NCCL_IB_GID_INDEX="$gid") # as the peer's: headers of IPv6 are longer
 # Prints "packets bytes" of a to b and of b to a, and what the device counted as sent.
 counts() { echo "$(sent a) $(sent b) $(hw_counter a sent_pkts) $(hw_counter b sent_pkts)"; }
 
+# What has been sent again, since a guest that is slow loses packets: a number that grows with it.
+again() {
+  local e c sum=0
+  for e in "${ends[@]}"; do
+    for c in completer_retry_err out_of_seq_request duplicate_request; do sum=$((sum + $(hw_counter "$e" $c))); done
+  done
+  echo $sum
+}
+
 ours() { # count
   start_ranks ours 2 "$VM_RANK" loop --count "$1" --bytes $bytes
   wait_ranks 100
@@ -32,11 +41,13 @@ ucx() { UCX_TLS=rc_v,ud_v,self UCX_IB_GID_INDEX=$gid mpi "$1" -mca pml ucx -mca 
 # Debian's has no connection manager for RoCE, only the one for InfiniBand: it is tried, so that the table says what became of it.
 openib() { mpi "$1" -mca pml ob1 -mca btl openib,self -mca btl_openib_allow_ib 1 -mca btl_openib_gid_index "$gid" -mca orte_base_help_aggregate 0; }
 
-# Runs WAY with few and with many operations and adds a line to the table, or says that it does not run.
+# Runs WAY with few and with many operations and adds a line to the table, or says that it does not run. Where packets were sent
+# again it is run anew, twice at most.
 measure() { # name, way
-  local name=$1 way=$2
+  local name=$1 way=$2 tries=${3:-3}
   local -a before between after
-  local status
+  local status lost
+  lost=$(again)
   read -r -a before < <(counts)
   "$way" $few >"$VM_OUT/$way.few" 2>&1
   status=$?
@@ -47,6 +58,10 @@ measure() { # name, way
   read -r -a between < <(counts)
   "$way" $many >"$VM_OUT/$way.many" 2>&1 || return 1
   read -r -a after < <(counts)
+  if [ "$(again)" != "$lost" ] && ((tries > 1)); then
+    measure "$name" "$way" $((tries - 1))
+    return
+  fi
   awk -v name="$name" -v ops=$((many - few)) -v message=$bytes -v b="${before[*]}" -v m="${between[*]}" -v a="${after[*]}" 'BEGIN {
     split(b, x); split(m, y); split(a, z)
     for (i = 1; i <= 6; i++) per[i] = ((z[i] - y[i]) - (y[i] - x[i])) / ops
@@ -62,11 +77,12 @@ measure() { # name, way
 } >"$VM_OUT/wire.txt"
 check "tutti" measure "tutti, net-ib" ours
 if [ -x "$VM_BUILD/tests/mpi_peer" ]; then
-  measure "Open MPI, ucx (rc)" ucx || echo "Open MPI with ucx does not run: $(tail -n 3 "$VM_OUT/ucx.few")"
+  if measure "Open MPI, ucx (rc)" ucx; then peer=ran; else echo "Open MPI with ucx does not run: $(tail -n 3 "$VM_OUT/ucx.few")"; fi
   measure "Open MPI, openib" openib || echo "Open MPI with openib does not run: $(tail -n 3 "$VM_OUT/openib.few")"
 else
   echo "skipped: Open MPI is not installed" | tee -a "$VM_OUT/wire.txt"
 fi
 cat "$VM_OUT/wire.txt"
+[ "${peer:-}" != ran ] || check "no more packets than Open MPI's, each way" awk '/^tutti/ { a = $3; b = $6 } /^Open MPI, ucx/ { good = a && b && a <= $5 && b <= $8 } END { exit !good }' "$VM_OUT/wire.txt"
 check "at most 1.03 bytes on the wire per byte of the message, each way" awk '/^tutti/ { seen = 1; good = $5 <= 1.03 && $8 <= 1.03 } END { exit !(seen && good) }' "$VM_OUT/wire.txt"
 finish

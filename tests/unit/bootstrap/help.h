@@ -1,8 +1,13 @@
 // Helpers of the bootstrap tests: configurations, deadlines, ranks as threads.
 #pragma once
+#include "base/fd.h"
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/service.h"
+#include "bootstrap/wire.h"
+#include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <functional>
+#include <future>
 #include <map>
 #include <string>
 #include <thread>
@@ -37,6 +42,27 @@ inline std::string line(const Status &s) {
 }
 template <class T> std::string line(const Result<T> &r) {
   return r.ok() ? "" : r.status().error().line();
+}
+
+// Of this host; connections reach its queue.
+inline UniqueFd tcp_listener(boot::Endpoint *at) {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  auto *in = reinterpret_cast<sockaddr_in *>(&at->storage);
+  in->sin_family = AF_INET;
+  in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof *in;
+  if (bind(fd.get(), reinterpret_cast<sockaddr *>(in), length) != 0 || listen(fd.get(), 8) != 0) fd.reset();
+  getsockname(fd.get(), reinterpret_cast<sockaddr *>(in), &length);
+  return fd;
+}
+
+inline void on_service(const std::function<void()> &fn) {
+  std::promise<void> done;
+  boot::Service::get().post([&] {
+    fn();
+    done.set_value();
+  });
+  done.get_future().wait();
 }
 
 // fn(rank) on one thread each.

@@ -1,12 +1,9 @@
 // Which of several places is tried, and when.
-#include "base/fd.h"
 #include "bootstrap/dialer.h"
 #include "bootstrap/service.h"
 #include "help.h"
-#include <arpa/inet.h>
 #include <cstddef>
 #include <cstring>
-#include <future>
 #include <poll.h>
 #include <sys/un.h>
 
@@ -22,16 +19,6 @@ UniqueFd silent_unix_listener(const std::string &name) {
   std::memcpy(un.sun_path + 1, name.data(), name.size());
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   if (bind(fd.get(), reinterpret_cast<const sockaddr *>(&un), length) != 0 || listen(fd.get(), 8) != 0) fd.reset();
-  return fd;
-}
-UniqueFd tcp_listener(boot::Endpoint *at) {
-  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  auto *in = reinterpret_cast<sockaddr_in *>(&at->storage);
-  in->sin_family = AF_INET;
-  in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof *in;
-  if (bind(fd.get(), reinterpret_cast<sockaddr *>(in), length) != 0 || listen(fd.get(), 8) != 0) fd.reset();
-  getsockname(fd.get(), reinterpret_cast<sockaddr *>(in), &length);
   return fd;
 }
 bool somebody_comes(const UniqueFd &listener, int ms) {
@@ -57,14 +44,6 @@ public:
   }
 
 private:
-  template <class Fn> static void on_service(Fn fn) {
-    std::promise<void> done;
-    boot::Service::get().post([&] {
-      fn();
-      done.set_value();
-    });
-    done.get_future().wait();
-  }
   std::shared_ptr<boot::Dialer> dialer_;
 };
 

@@ -21,10 +21,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 std::atomic<int64_t> latency_ms{0};
-std::atomic<uint64_t> moved{0}, violations{0}, endpoints{0}, registered{0}, inside{0}, waiting{0}, got{0}, together{0};
+std::atomic<uint64_t> moved{0}, empty{0}, room{0}, violations{0}, endpoints{0}, registered{0}, inside{0}, waiting{0}, got{0},
+    together{0};
 std::atomic<const uint8_t *> watched{nullptr};
 std::atomic<uint64_t> watched_bytes{0}, pinnable{~0ull}, refused{0}, counters_read{0};
-std::atomic<bool> acknowledged{false}, renamed{false}, forge{false};
+std::atomic<bool> acknowledged{false}, renamed{false}, forge{false}, needs_mr{true};
 
 void violation(const char *what) {
   if (violations++ < 5) std::fprintf(stderr, "fake net: %s\n", what);
@@ -35,6 +36,11 @@ struct Call {
   uint64_t cookie;
   uint64_t last = 0; // of its messages, once they have left
 };
+uint64_t room_of(const Call &c) {
+  uint64_t bytes = 0;
+  for (const tutti_net_buf &b : c.bufs) bytes += b.bytes;
+  return bytes;
+}
 struct Get {
   tutti_net_buf to;
   uint64_t remote, key, cookie;
@@ -103,12 +109,14 @@ void check_registered(const tutti_net_ep &ep, const tutti_net_buf &b) {
 
 tutti_status post(tutti_net_ep &ep, const tutti_net_buf *bufs, uint32_t n, uint64_t cookie) {
   if (n == 0 || n > kBatch) violation("a call of a forbidden number of buffers");
-  for (uint32_t i = 0; i < n; i++) check_registered(ep, bufs[i]);
+  for (uint32_t i = 0; i < n; i++)
+    if (bufs[i].bytes && needs_mr) check_registered(ep, bufs[i]);
   if (ep.calls.size() == kInFlight) return TUTTI_AGAIN;
   ep.calls.push_back({{bufs, bufs + n}, cookie, 0});
   for (uint32_t i = 0; i < n; i++) inside += within(bufs[i].addr, bufs[i].bytes, watched, watched_bytes);
   if (ep.sending) return TUTTI_OK;
   waiting++;
+  room += room_of(ep.calls.back());
   const auto touches = [](const Call &c) {
     return std::any_of(c.bufs.begin(), c.bufs.end(),
                        [](const tutti_net_buf &b) { return within(b.addr, b.bytes, watched, watched_bytes); });
@@ -148,8 +156,9 @@ bool move_one(tutti_net_ep &ep) {
       ep.pipe->cut = true;
       if (ep.pipe->known > Clock::now()) return false;
       ep.ctx->done.push_back({c.cookie, 0, TUTTI_ERR_TRUNCATED, 0});
-      ep.calls.pop_front();
       waiting--;
+      room -= room_of(c);
+      ep.calls.pop_front();
       return true;
     }
     if (!gone && (ep.pipe->messages.size() < c.bufs.size() || ep.pipe->messages[c.bufs.size() - 1].due > Clock::now()))
@@ -160,14 +169,16 @@ bool move_one(tutti_net_ep &ep) {
       ep.pipe->messages.pop_front();
       ep.pipe->taken++;
       if (m.size() > b.bytes) done.status = TUTTI_ERR_TRUNCATED;
-      std::memcpy(b.addr, m.data(), std::min<size_t>(m.size(), b.bytes));
+      std::copy_n(m.data(), std::min<size_t>(m.size(), b.bytes), static_cast<uint8_t *>(b.addr));
       done.bytes += m.size();
       moved++;
+      empty += m.empty();
     }
+    waiting--;
+    room -= room_of(c);
   }
   ep.ctx->done.push_back(done);
   ep.calls.pop_front();
-  if (!ep.sending) waiting--;
   return true;
 }
 
@@ -182,7 +193,7 @@ tutti_status get(tutti_net_ep *ep, const tutti_net_buf *to, uint64_t remote, con
   uint64_t id = 0;
   if (key_bytes != sizeof id) return violation("a key that nobody gave"), TUTTI_ERR_INVALID;
   std::memcpy(&id, key, sizeof id);
-  check_registered(*ep, *to);
+  if (needs_mr) check_registered(*ep, *to);
   if (ep->gets.size() == kInFlight) return TUTTI_AGAIN;
   ep->gets.push_back({*to, remote, id, cookie, Clock::now() + std::chrono::milliseconds(latency_ms)});
   return TUTTI_OK;
@@ -211,7 +222,7 @@ tutti_status device_info(void *, uint32_t, tutti_net_dev *out) noexcept {
   out->max_message_bytes = 1 << 20;
   out->max_inflight = kInFlight;
   out->max_batch = kBatch;
-  out->flags = TUTTI_NET_NEEDS_MR | TUTTI_NET_ANSWERS;
+  out->flags = (needs_mr ? uint32_t(TUTTI_NET_NEEDS_MR) : 0u) | TUTTI_NET_ANSWERS;
   out->speed_mbps = 1000;
   return TUTTI_OK;
 }
@@ -269,6 +280,7 @@ void ep_destroy(tutti_net_ep *ep) noexcept {
   for (const Get &g : ep->gets) ep->ctx->done.push_back({g.cookie, 0, TUTTI_ERR_CANCELLED, 0});
   for (const Call &c : ep->calls) ep->ctx->done.push_back({c.cookie, 0, TUTTI_ERR_CANCELLED, 0});
   if (!ep->sending) waiting -= ep->calls.size();
+  for (const Call &c : ep->calls) room -= ep->sending ? 0 : room_of(c);
   std::erase(ep->ctx->eps, ep);
   {
     std::lock_guard lock(ep->pipe->mutex);
@@ -427,6 +439,12 @@ uint64_t fake_net_registered() {
 uint64_t fake_net_waiting() {
   return waiting;
 }
+uint64_t fake_net_waiting_bytes() {
+  return room;
+}
+void fake_net_needs_mr(bool yes) {
+  needs_mr = yes;
+}
 void fake_net_pinnable(uint64_t bytes) {
   pinnable = bytes;
 }
@@ -447,6 +465,9 @@ uint64_t fake_net_counters_read() {
 }
 uint64_t fake_net_messages() {
   return moved;
+}
+uint64_t fake_net_empty() {
+  return empty;
 }
 uint64_t fake_net_endpoints() {
   return endpoints;

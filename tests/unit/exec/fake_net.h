@@ -17,6 +17,8 @@ uint64_t fake_net_inside();                               // so many
 uint64_t fake_net_together();                             // receives at a time of one endpoint there
 uint64_t fake_net_registered();                           // registrations that are held
 uint64_t fake_net_waiting();                              // receives that are posted and have got nothing yet
+uint64_t fake_net_waiting_bytes();                        // room of their buffers
+void fake_net_needs_mr(bool yes);                         // the next communicators' device; at first it does
 void fake_net_pinnable(uint64_t bytes);                   // longer pieces cannot be registered
 void fake_net_refuse(uint64_t bytes);                     // pieces of just that length cannot be registered; 0 = none
 // Sends end when their messages have been received; a message longer than its buffer ends both calls, with nothing written.
@@ -25,6 +27,7 @@ void fake_net_rename(bool yes);    // the device's number is another device's no
 void fake_net_forge();             // sets the highest bit of the length in the next message
 uint64_t fake_net_counters_read(); // so often
 uint64_t fake_net_messages();      // moved so far
+uint64_t fake_net_empty();         // of them without a byte
 uint64_t fake_net_endpoints();     // that are open
 uint64_t fake_net_violations();    // of net.h, by the core; the first ones are printed
 

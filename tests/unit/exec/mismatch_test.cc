@@ -125,6 +125,33 @@ TEST_CASE("a message that is too long for what its receiver waits for is an erro
   CHECK(fake_net_violations() == 0);
 }
 
+TEST_CASE("long against short, where a long message has an empty one before it, is an error on both that names both calls") {
+  for (const bool acknowledged : {false, true}) {
+    fake_net_acknowledge(acknowledged);
+    Status status[2];
+    const auto begin = Clock::now();
+    {
+      Threads world(2, config_with({{"TUTTI_TIMEOUT", "20s"}}), 1, fake_net(), true);
+      world.run([&](int r) {
+        Call c;
+        c.count = 256; // one message each way
+        status[r] = call(world.engine(r), c, r, 2, 1);
+        c.count = r ? 2048 : 512; // 8 KiB and 2 KiB
+        if (status[r].ok()) status[r] = call(world.engine(r), c, r, 2, 2);
+      });
+    }
+    fake_net_acknowledge(false);
+    for (const Status &s : status) {
+      REQUIRE(!s.ok());
+      CAPTURE(s.error().line());
+      CHECK(s.error().message.find("rank 0 calls all_reduce #2 (512 float sum)") != std::string::npos);
+      CHECK(s.error().message.find("rank 1 calls all_reduce #2 (2048 float sum)") != std::string::npos);
+    }
+    CHECK(Clock::now() - begin < std::chrono::seconds(5));
+  }
+  CHECK(fake_net_violations() == 0);
+}
+
 TEST_CASE("a message that says it is lent, on a link that lends nothing, is refused") {
   Status status[2];
   {
