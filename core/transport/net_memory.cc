@@ -4,6 +4,7 @@
 #include <algorithm>
 
 namespace tutti {
+
 std::unique_ptr<MrCache> NetPort::make_cache(const NetDevice &device) {
   const Config &config = transport_.config();
   const MrCache::Limits limits{static_cast<uint64_t>(config.number("net.registrations")),
