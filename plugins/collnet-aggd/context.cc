@@ -188,6 +188,7 @@ Membership::Membership(Context &ctx, const std::vector<Ticket> &tickets, int32_t
   join.window = std::bit_floor(static_cast<uint32_t>(std::clamp<uint64_t>(window, least_window, most_window)));
   join.outstanding = config.outstanding ? std::min(config.outstanding, 4096u) : o.outstanding;
   join.chunk = o.chunk;
+  join.chunk_min = o.least_chunk;
   join.progress_ms = config.progress_ms ? std::min(config.progress_ms, o.progress_ms) : o.progress_ms;
   join.deadline_ms = config.deadline_ms;
   for (uint32_t i = 0; i < ctx.places().size(); i++) {
@@ -319,6 +320,7 @@ void Membership::start() {
   for (size_t i = 0; i < shards.size(); i++) {
     const Cover &all = shards[i]->start().all;
     outstanding_ = i == 0 ? all.outstanding : std::min(outstanding_, all.outstanding);
+    least_chunk_ = std::max(least_chunk_, all.chunk_min);
     chunk_ = i == 0 ? all.chunk : std::min(chunk_, all.chunk);
   }
   queue_.resize(std::min(outstanding_, 4096u));
@@ -409,7 +411,7 @@ tutti_status Membership::post(const tutti_collnet_op &op, uint64_t cookie) {
   p.gives = op.coll != TUTTI_COLL_BROADCAST || root;
   p.keeps = op.coll == TUTTI_COLL_BROADCAST && root;
   p.gets = op.coll == TUTTI_COLL_REDUCE ? root : !p.keeps;
-  const uint32_t total = p.header.total, least = std::min(ctx_.options().least_chunk, chunk_);
+  const uint32_t total = p.header.total, least = std::min(least_chunk_, chunk_);
   p.chunk = std::max(64u, std::clamp(total / 16, least, chunk_) / 64 * 64);
   p.chunks = std::max(1u, (total + p.chunk - 1) / p.chunk);
   p.left = p.chunks;

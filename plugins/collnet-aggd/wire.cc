@@ -204,7 +204,7 @@ std::string field_value(Field field, const Header &h) {
   case Field::average:
     return h.flags & flag_average ? "average" : "no average";
   default:
-    return "post " + std::to_string(h.seq) + " byte " + std::to_string(h.offset);
+    return std::to_string(h.bytes) + " bytes from byte " + std::to_string(h.offset) + " of post " + std::to_string(h.seq);
   }
 }
 
@@ -310,7 +310,7 @@ private:
 };
 
 void put(Out &out, const Cover &c) {
-  out.put(c.shape).put(c.mbps).put(c.depth).put(c.daemons).put(c.window).put(c.chunk).put(c.outstanding);
+  out.put(c.shape).put(c.mbps).put(c.depth).put(c.daemons).put(c.window).put(c.chunk).put(c.outstanding).put(c.chunk_min);
 }
 Cover get_cover(In &in) {
   Cover c;
@@ -321,6 +321,7 @@ Cover get_cover(In &in) {
   c.window = in.get<uint32_t>();
   c.chunk = in.get<uint32_t>();
   c.outstanding = in.get<uint32_t>();
+  c.chunk_min = in.get<uint32_t>();
   return c;
 }
 bool fits(const Cover &c) {
@@ -332,7 +333,15 @@ bool fits(const Cover &c) {
 
 std::string frame(const Join &j) {
   Out out;
-  out.put(j.job).put(j.token).put(j.members).put(j.member).put(j.local).put(j.window).put(j.outstanding).put(j.chunk);
+  out.put(j.job)
+      .put(j.token)
+      .put(j.members)
+      .put(j.member)
+      .put(j.local)
+      .put(j.window)
+      .put(j.outstanding)
+      .put(j.chunk)
+      .put(j.chunk_min);
   return out.put(j.progress_ms).put(j.deadline_ms).frame(Kind::join);
 }
 std::optional<Join> read_join(std::span<const uint8_t> body) {
@@ -346,6 +355,7 @@ std::optional<Join> read_join(std::span<const uint8_t> body) {
   j.window = in.get<uint32_t>();
   j.outstanding = in.get<uint32_t>();
   j.chunk = in.get<uint32_t>();
+  j.chunk_min = in.get<uint32_t>();
   j.progress_ms = in.get<uint32_t>();
   j.deadline_ms = in.get<uint32_t>();
   const bool fits = in.done() && j.members >= 1 && j.members <= most_members && j.member >= -1 &&

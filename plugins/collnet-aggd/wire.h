@@ -157,7 +157,7 @@ struct Join {
   uint32_t local = 0;  // members that join at the same daemon; 0 from a daemon
   uint32_t window = 0; // bytes asked for
   uint32_t outstanding = 0;
-  uint32_t chunk = 0; // the largest that it will send
+  uint32_t chunk = 0, chunk_min = 0; // the largest that it will send, and the smallest that it would cut
   uint32_t progress_ms = 0, deadline_ms = 0;
 };
 // What a subtree can do; grows with every member that comes.
@@ -166,6 +166,7 @@ struct Cover {
   uint64_t mbps = 0;  // of one stream at its slowest daemon, whose link they share; 0: not known
   uint32_t depth = 0, daemons = 0;
   uint32_t window = 0, chunk = 0, outstanding = 0; // the least that somebody in it has
+  uint32_t chunk_min = 0;                          // the largest
 };
 struct CoverOf {
   Cover cover;

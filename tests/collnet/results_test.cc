@@ -5,6 +5,7 @@
 #include "work.h"
 #include <cstring>
 #include <doctest/doctest.h>
+#include <tuple>
 
 using namespace collnet;
 using tutti::dtype_bytes;
@@ -138,6 +139,25 @@ TEST_CASE("the bits are those of the members' order for every chunk size, window
           CHECK(std::stoull(e.said) == order[0]);
         }
       }
+}
+
+TEST_CASE("members that want chunks of other sizes agree on the largest of the smallest and the smallest of the largest") {
+  Folder folder;
+  Daemon root(folder, "root"), left(folder, "left", "", &root);
+  const auto chunks_of = [&](const std::vector<std::pair<const char *, const char *>> &wishes) {
+    const uint64_t before = root.status()["totals"]["chunks"];
+    Run run(3, [&](Member &m) {
+      auto options = options_for(folder, {(m.rank < 2 ? root : left).address()});
+      std::tie(options["chunk_min"], options["chunk"]) = wishes[static_cast<size_t>(m.rank)];
+      open(m, options);
+      exact(m, TUTTI_DT_INT32, TUTTI_RED_SUM, 65'536, 1, false);
+    });
+    all_right(run);
+    return root.status()["totals"]["chunks"].get<uint64_t>() - before;
+  };
+  CHECK(chunks_of({{"64", "\"128KiB\""}, {"64", "\"128KiB\""}, {"64", "\"128KiB\""}}) == 16); // 256 KiB in sixteen
+  CHECK(chunks_of({{"64", "\"128KiB\""}, {"\"32KiB\"", "\"128KiB\""}, {"4096", "\"128KiB\""}}) == 8);
+  CHECK(chunks_of({{"64", "\"128KiB\""}, {"64", "\"4KiB\""}, {"64", "\"8KiB\""}}) == 64);
 }
 
 TEST_CASE("half precision is added in float32 and rounded once, through trees, too") {

@@ -70,8 +70,12 @@ Fault Group::join(Peer &peer, Role role, const Join &join) {
   child.cover.members = Members(join.members);
   if (!child.daemon) {
     child.cover.members.add(static_cast<uint32_t>(join.member));
-    child.cover.cover = {
-        hash_of('m', static_cast<uint64_t>(join.member), 0), 0, 0, 0, most_window, most_chunk, join.outstanding};
+    Cover &cover = child.cover.cover;
+    cover.shape = hash_of('m', static_cast<uint64_t>(join.member), 0);
+    cover.window = most_window;
+    cover.chunk = std::clamp(join.chunk, 64u, most_chunk) / 64 * 64;
+    cover.chunk_min = join.chunk_min;
+    cover.outstanding = join.outstanding;
   }
   peer.group = this;
   peer.child = children_.size();
@@ -90,7 +94,7 @@ void Group::update_cover() {
   std::sort(sorted.begin(), sorted.end(),
             [](const Child *a, const Child *b) { return a->cover.members.first() < b->cover.members.first(); });
   const Grant mine = grant();
-  Cover cover{0, 0, 0, 1, window_, mine.chunk, mine.outstanding};
+  Cover cover{0, 0, 0, 1, window_, mine.chunk, mine.outstanding, 0};
   cover.mbps = server_.settings().bandwidth_mbps / std::max<size_t>(1, sorted.size());
   Members members(asked_.members);
   for (const Child *c : sorted) {
@@ -99,6 +103,7 @@ void Group::update_cover() {
     cover.window = std::min(cover.window, c->cover.cover.window);
     cover.chunk = std::min(cover.chunk, c->cover.cover.chunk);
     cover.outstanding = std::min(cover.outstanding, c->cover.cover.outstanding);
+    cover.chunk_min = std::max(cover.chunk_min, c->cover.cover.chunk_min);
     cover.daemons += c->cover.cover.daemons;
     if (c->daemon) cover.mbps = std::min(cover.mbps, c->cover.cover.mbps); // 0, not known, is the least
     members.add(c->cover.members);

@@ -76,7 +76,7 @@ void Peer::greet() {
   }
   if (stage_ == Stage::join && step == T::done) return read_join();
   if (step == T::again) return;
-  stage_ == Stage::proof ? stranger("it went before it proved that it belongs") : close();
+  stage_ == Stage::proof ? stranger("it went when it had seen this daemon's proof: it has another key, or died") : close();
 }
 
 void Peer::read_join() {

@@ -20,18 +20,19 @@ Header good() {
 
 TEST_CASE("every body is read as it was written") {
   Join j;
-  j.job = 3, j.members = 9, j.member = 4, j.local = 2, j.window = 1 << 20, j.outstanding = 5, j.chunk = 640, j.progress_ms = 7,
-  j.deadline_ms = 8;
+  j.job = 3, j.members = 9, j.member = 4, j.local = 2, j.window = 1 << 20, j.outstanding = 5, j.chunk = 640, j.chunk_min = 128,
+  j.progress_ms = 7, j.deadline_ms = 8;
   j.token[15] = 1;
   const auto join = read_join(body_of(frame(j)));
   REQUIRE(join.has_value());
-  CHECK((join->job == 3 && join->members == 9 && join->member == 4 && join->token == j.token && join->deadline_ms == 8));
-  CoverOf c{{1, 2, 3, 6, 65536, 640, 5}, Members(9)};
+  CHECK((join->job == 3 && join->members == 9 && join->member == 4 && join->token == j.token && join->chunk_min == 128 &&
+         join->deadline_ms == 8));
+  CoverOf c{{1, 2, 3, 6, 65536, 640, 5, 128}, Members(9)};
   c.members.add(8);
   const auto cover = read_cover(body_of(frame(c)), 9);
   REQUIRE(cover.has_value());
-  CHECK((cover->cover.shape == 1 && cover->cover.daemons == 6 && cover->cover.window == 65536 && cover->members.has(8) &&
-         !cover->members.has(7)));
+  CHECK((cover->cover.shape == 1 && cover->cover.daemons == 6 && cover->cover.window == 65536 &&
+         cover->cover.chunk_min == 128 && cover->members.has(8) && !cover->members.has(7)));
   CHECK_FALSE(read_cover(body_of(frame(c)), 17).has_value());
   const auto grant = read_grant(body_of(frame(Grant{1, 2, 3, 4, 5})));
   CHECK((grant && grant->epoch == 1 && grant->progress_ms == 5));
@@ -44,7 +45,7 @@ TEST_CASE("every body is read as it was written") {
 }
 
 TEST_CASE("bodies that are cut short or too long are no bodies") {
-  const std::string whole = frame(Join{1, {}, 2, 0, 2, 65536, 1, 64, 1, 1});
+  const std::string whole = frame(Join{1, {}, 2, 0, 2, 65536, 1, 64, 64, 1, 1});
   const auto body = body_of(whole);
   REQUIRE(read_join(body).has_value());
   for (size_t n = 0; n < body.size(); n++) CHECK_FALSE(read_join(body.first(n)).has_value());
@@ -55,7 +56,7 @@ TEST_CASE("bodies that are cut short or too long are no bodies") {
 
 TEST_CASE("joins and covers out of range are refused") {
   const auto reads = [](Join j) { return read_join(body_of(frame(j))).has_value(); };
-  const Join j{1, {}, 4, 3, 4, 65536, 1, 64, 1, 1};
+  const Join j{1, {}, 4, 3, 4, 65536, 1, 64, 64, 1, 1};
   CHECK(reads(j));
   Join bad = j;
   bad.member = 4;
@@ -118,6 +119,11 @@ TEST_CASE("the field in which two chunks differ is named by what matters first")
   CHECK(differs([](Header &h) { h.total = 8; }) == Field::bytes);
   CHECK(differs([](Header &h) { h.tag = 8; }) == Field::tag);
   CHECK(differs([](Header &h) { h.seq = 8; }) == Field::order);
+  Header b = a;
+  b.bytes = 32;
+  CHECK(difference(a, b) == Field::order);
+  CHECK(field_value(Field::order, a) == "64 bytes from byte 0 of post 0");
+  CHECK(field_value(Field::order, b) == "32 bytes from byte 0 of post 0");
   CHECK(differs([](Header &h) { h.flags = flag_empty; }) == Field::none); // each side's own
 }
 
