@@ -129,6 +129,33 @@ bool CollnetSetup::wanted() {
   return facts_.why.empty();
 }
 
+// The NIC of the first channel that this rank speaks for; nullptr: none is known.
+const ClusterPort *CollnetSetup::port() const {
+  const auto node = static_cast<size_t>(topology_.node_of_rank[static_cast<size_t>(bootstrap_.rank())]);
+  for (size_t g = 0; topology_.cluster && g < heads_.size(); g++)
+    if (const int32_t p = topology_.cluster->channels[g].hosts[node].port_in; member(g) && p >= 0)
+      return &topology_.cluster->hosts[node].ports[static_cast<size_t>(p)];
+  return nullptr;
+}
+
+// The way into the aggregators' network that is this NIC, by name; else one of its rail; else one of any rail; else the first.
+uint32_t CollnetSetup::choose_device(const Iface<tutti_collnet_v1> &collnet, uint32_t count) const {
+  const ClusterPort *nic = port();
+  uint32_t best = 0;
+  int most = -1;
+  const auto turn = plugin_setup(collnet.plugin);
+  for (uint32_t i = 0; nic && i < count; i++) {
+    tutti_collnet_dev dev{};
+    dev.struct_size = sizeof dev;
+    if (collnet.table->device_info(collnet.plugin->state, i, &dev) < 0) continue;
+    const std::string_view name(dev.name, strnlen(dev.name, sizeof dev.name));
+    const bool same = name == nic->name || name.substr(0, name.find(':')) == nic->name; // "mlx5_0:1"
+    const int fits = same ? 3 : dev.rail == nic->rail ? 2 : dev.rail < 0 ? 1 : 0;
+    if (fits > most) best = i, most = fits;
+  }
+  return best;
+}
+
 // The plugin that collnet.name names, or the first that has a device, and this rank's way in.
 Status CollnetSetup::open(Iface<tutti_collnet_v1> *collnet) {
   const Setting &name = config_.setting("collnet.name");
@@ -149,7 +176,7 @@ Status CollnetSetup::open(Iface<tutti_collnet_v1> *collnet) {
     const Status why = plugin_error(*c.plugin, s < 0 ? s : tutti_status{TUTTI_ERR_UNSUPPORTED}, "looking for devices");
     if (s >= 0 && count > 0) {
       *collnet = c;
-      return engine_.open_collnet(c, 0);
+      return engine_.open_collnet(c, choose_device(c, count));
     }
     against += fmt::format("{}{} has no device: {}", against.empty() ? "" : "; ", c.table->name, why.error().message);
   }

@@ -8,6 +8,8 @@
 
 namespace tutti {
 
+struct ClusterPort;
+
 // By group, the member on each node: the heads of channels, as far as they differ.
 std::vector<std::vector<int32_t>> collnet_heads(const Topology &topology);
 
@@ -24,6 +26,8 @@ private:
   struct Offer; // what a rank tells the others
   bool wanted();
   Status open(Iface<tutti_collnet_v1> *collnet);
+  uint32_t choose_device(const Iface<tutti_collnet_v1> &collnet, uint32_t count) const;
+  const ClusterPort *port() const;
   Offer offer();
   Result<std::vector<Offer>> join(std::span<const Offer> offers, Deadline deadline);
   Status begin_groups(std::span<const Offer> offers, CollnetPort &port, Nanos limit);

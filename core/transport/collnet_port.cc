@@ -41,24 +41,23 @@ Status CollnetPort::open(uint32_t device) {
   return {};
 }
 
-// Registrations are opaque to the cache, whichever interface they are of.
 void CollnetPort::make_cache() {
   const Config &config = transport_.config();
   const MrCache::Limits limits{static_cast<uint64_t>(config.number("net.registrations")),
                                static_cast<uint64_t>(config.number("net.registered_bytes"))};
-  const auto make = [this](void *at, uint64_t bytes) -> tutti_net_mr * {
+  const auto make = [this](void *at, uint64_t bytes) -> void * {
     const tutti_region region = host_region(at, bytes);
     tutti_collnet_mr *mr = nullptr;
     const auto s = collnet_.table->mr_register(ctx_, &region, &mr);
-    if (s >= 0) return reinterpret_cast<tutti_net_mr *>(mr);
+    if (s >= 0) return mr;
     const Status why = plugin_error(*collnet_.plugin, s, fmt::format("registering {} bytes at {}", bytes, at));
     log::write_once(
         log::Level::warn, log::Subsys::net, fmt::format("mr {}", info_.name),
         fmt::format("collnet {} {}: posts from this memory are copied: {}", plugin_name(), info_.name, why.error().line()));
     return nullptr;
   };
-  cache_ = std::make_unique<MrCache>(
-      limits, make, [this](tutti_net_mr *mr) { collnet_.table->mr_release(reinterpret_cast<tutti_collnet_mr *>(mr)); });
+  cache_ = std::make_unique<MrCache>(limits, make,
+                                     [this](void *mr) { collnet_.table->mr_release(static_cast<tutti_collnet_mr *>(mr)); });
 }
 
 CollnetPort::~CollnetPort() {
@@ -264,7 +263,7 @@ void CollnetPort::post(GroupLink &link, const void *data, uint64_t bytes, uint64
     const bool fits = home && op.bytes == bytes && reinterpret_cast<uintptr_t>(data) % unit == 0;
     p.home = fits && cache_ ? cache_->take(data, bytes) : nullptr;
     if (fits && (p.home || !needs_mr())) {
-      op.send = {const_cast<void *>(data), p.home ? reinterpret_cast<tutti_collnet_mr *>(p.home->mr) : nullptr};
+      op.send = {const_cast<void *>(data), p.home ? static_cast<tutti_collnet_mr *>(p.home->mr) : nullptr};
     } else {
       op.send = {link.slot(k, false), link.mr};
       std::memcpy(op.send.addr, data, bytes);

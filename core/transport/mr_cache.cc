@@ -60,7 +60,7 @@ MrCache::Entry *MrCache::add(const Piece &piece) {
   if (limits_.bytes && bytes > limits_.bytes) return nullptr;
   while (entries_.size() >= limits_.entries || (limits_.bytes && bytes_ > limits_.bytes - bytes))
     if (!evict_one()) return nullptr;
-  tutti_net_mr *mr = make_(reinterpret_cast<void *>(piece.begin), bytes);
+  void *mr = make_(reinterpret_cast<void *>(piece.begin), bytes);
   while (!mr && evict_one()) mr = make_(reinterpret_cast<void *>(piece.begin), bytes);
   if (!mr) {
     refused_.insert(piece.id);

@@ -35,16 +35,16 @@ public:
   struct Entry {
     uintptr_t begin = 0, end = 0;
     uint64_t piece = 0; // of what: a region, or what the user registered
-    tutti_net_mr *mr = nullptr;
-    uint32_t uses = 0; // posts under way
-    uint64_t used = 0; // when, in takes of the cache
+    void *mr = nullptr; // the interface's own; so is what Register gives
+    uint32_t uses = 0;  // posts under way
+    uint64_t used = 0;  // when, in takes of the cache
     bool dropped = false;
     std::vector<std::byte> key; // for peers that read it
     bool asked = false;         // for its key; empty: peers cannot read it
     bool holds(uintptr_t at, uint64_t bytes) const { return at >= begin && at <= end && bytes <= end - at; }
   };
-  using Register = std::function<tutti_net_mr *(void *at, uint64_t bytes)>; // NULL: the device cannot
-  using Release = std::function<void(tutti_net_mr *)>;
+  using Register = std::function<void *(void *at, uint64_t bytes)>; // NULL: the device cannot
+  using Release = std::function<void(void *mr)>;
   using Find = std::function<Region(const void *)>; // the region that an address lies in
 
   MrCache(Limits limits, Register make, Release release, Find find = regions::find)

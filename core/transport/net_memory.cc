@@ -20,7 +20,7 @@ std::unique_ptr<MrCache> NetPort::make_cache(const NetDevice &device) {
                                 device.info.name, why.error().line()));
     return nullptr;
   };
-  return std::make_unique<MrCache>(limits, make, [this](tutti_net_mr *mr) { net_.table->mr_release(mr); });
+  return std::make_unique<MrCache>(limits, make, [this](void *mr) { net_.table->mr_release(static_cast<tutti_net_mr *>(mr)); });
 }
 
 void NetPort::size_calls(NetLink &link) {
@@ -98,7 +98,7 @@ bool NetPort::use_home(NetLink &link, NetCall &c, void *home, uint64_t bytes) {
   if (link.device->needs_mr()) {
     c.home = link.device->cache->take(home, bytes);
     if (!c.home) return false;
-    c.payload_mr = c.home->mr;
+    c.payload_mr = static_cast<tutti_net_mr *>(c.home->mr);
   }
   c.payload = static_cast<uint8_t *>(home);
   return true;

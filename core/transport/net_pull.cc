@@ -35,7 +35,8 @@ MrCache::Entry *NetPort::lendable(NetLink &link, const void *at, uint64_t bytes)
     e->asked = true;
     e->key.resize(TUTTI_NET_KEY_BYTES);
     uint32_t n = TUTTI_NET_KEY_BYTES;
-    if (rma_->mr_key(e->mr, e->key.data(), &n) != TUTTI_OK) n = 0; // this memory travels as on any link
+    if (rma_->mr_key(static_cast<tutti_net_mr *>(e->mr), e->key.data(), &n) != TUTTI_OK)
+      n = 0; // this memory travels as on any link
     e->key.resize(std::min<uint32_t>(n, TUTTI_NET_KEY_BYTES));
   }
   if (!e->key.empty()) return e;

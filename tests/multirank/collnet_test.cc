@@ -170,6 +170,18 @@ TEST_CASE("without a setting nobody is asked, and a refusal of one rank holds fo
         }) == 0);
 }
 
+TEST_CASE("a head goes by the device of its NIC's rail") {
+  for (const auto &[rails, device] :
+       {std::pair{"FAKE_COLLNET_RAILS=7,0", "fake1:"}, std::pair{"FAKE_COLLNET_RAILS=0,7", "fake0:"}})
+    CHECK_MESSAGE(run_on_hosts({0, 1}, and_also(kPreferred, {rails, "FAKE_COLLNET_REFUSE=0:see the device"}),
+                               [&, device = device](Rank &r) {
+                                 const auto e = explained(r, "all_reduce", 16);
+                                 if (!e["topology"].contains("ports")) return; // no NIC is known here
+                                 EXPECT(r, has(e["collnet"]["why"].get<std::string>(), device));
+                               }) == 0,
+                  rails);
+}
+
 // The others wait for a member that has failed, or have just stopped waiting: neither is the reason.
 TEST_CASE("the member that failed says why, and not those that wait for it") {
   for (const Env &others : {Env{}, Env{"FAKE_COLLNET_DEADLINE=1"}}) {

@@ -9,6 +9,7 @@
 //   STOP=K            it stops then: later ones have no result, and nobody says so
 //   REGISTERED=1      every buffer needs a registration
 //   ALIGN=N           buffers and sizes have to be multiples of it
+//   RAILS=N,N         of its devices fake0, fake1
 //   UNEVEN=1          member 1 is granted half of the window, and half of the posts
 //   NO_DEVICE=1       there is none
 #include <array>
@@ -332,16 +333,18 @@ public:
   using CollnetMr = Mr;
   explicit Plugin(const Host &host) : host_(host) {}
   uint32_t collnet_device_count() {
-    if (!setting("NO_DEVICE", 0)) return 1;
+    if (!setting("NO_DEVICE", 0)) return std::getenv("FAKE_COLLNET_RAILS") ? 2 : 1;
     host_.set_error(TUTTI_ERR_UNSUPPORTED, "none was wanted");
     return 0;
   }
-  void collnet_device_info(uint32_t, tutti_collnet_dev &out) {
-    std::strncpy(out.name, "fake0", sizeof out.name - 1);
+  void collnet_device_info(uint32_t dev, tutti_collnet_dev &out) {
+    std::strncpy(out.name, dev == 0 ? "fake0" : "fake1", sizeof out.name - 1);
     out.mem_kinds = TUTTI_MEM_HOST;
     out.flags = TUTTI_COLLNET_IN_PLACE | (setting("REGISTERED", 0) ? uint32_t{TUTTI_COLLNET_NEEDS_MR} : 0u);
     out.speed_mbps = static_cast<uint32_t>(setting("HOST_MBPS", 0));
     out.numa_node = out.rail = -1;
+    if (const char *rails = std::getenv("FAKE_COLLNET_RAILS"))
+      out.rail = std::atoi(dev == 0 ? rails : std::strchr(rails, ',') + 1);
   }
   std::unique_ptr<Ctx> collnet_ctx_create(uint32_t, const tutti_collnet_ctx_config &) { return std::make_unique<Ctx>(host_); }
 
