@@ -172,7 +172,7 @@ bool Group::take_frame(Child &child) {
       child.cover = std::move(*cover);
       child.member = child.cover.members.first();
       update_cover();
-      return false;
+      if (state_ != State::gathering) return false; // children have other places now
     }
   }
   return false;

@@ -1,6 +1,6 @@
 // tutti/plugins/collnet-aggd/daemon/ring.cc
 #include "ring.h"
-#include "base/fd.h"
+#include "sockets.h"
 #include <cerrno>
 #include <sys/mman.h>
 
@@ -19,7 +19,7 @@ Ring::~Ring() {
 }
 
 Result<Ring> Ring::make(uint32_t bytes) {
-  const UniqueFd file(::memfd_create("tutti-aggd", MFD_CLOEXEC));
+  const Fd file(::memfd_create("tutti-aggd", MFD_CLOEXEC));
   if (!file || ::ftruncate(file.get(), bytes) != 0)
     return fail(Code::system, "cannot make a ring of {} bytes", bytes).sys(errno);
   void *all = ::mmap(nullptr, size_t{bytes} * 2, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -132,8 +132,9 @@ public:
   Status run(int stop); // until `stop`, a signalfd, told so and all groups have ended
 
   const Settings &settings() const { return settings_; }
-  Budget &budget() { return budget_; }
+  const Budget &budget() const { return budget_; }
   Counters &counters() { return counters_; }
+  const Counters &counters() const { return counters_; }
   uint64_t epoch() const { return epoch_; }
   bool draining() const { return draining_; }
   const std::map<Token, std::unique_ptr<Group>> &groups() const { return groups_; }

@@ -1,6 +1,5 @@
 // tutti/plugins/collnet-aggd/daemon/status.cc
 #include "status.h"
-#include "base/fd.h"
 #include "base/time.h"
 #include "group.h"
 #include <cerrno>
@@ -108,45 +107,44 @@ std::unique_ptr<Source> make_query(Server &server, Fd fd, bool http) {
 }
 
 std::string status_json(const Server &server) {
-  auto &s = const_cast<Server &>(server);
   const Settings &settings = server.settings();
-  const Counters &c = s.counters();
+  const Counters &c = server.counters();
   json groups = json::array();
   for (const auto &[token, group] : server.groups()) groups.push_back(group_json(*group));
   json faults = json::object();
   for (size_t i = 1; i < c.faults.size(); i++)
     if (c.faults[i]) faults[std::string(reason_name(static_cast<Reason>(i)))] = c.faults[i];
-  json out = {{"versions", fmt::format("{}-{}", version_first, version_last)},
-              {"epoch", fmt::format("{:016x}", server.epoch())},
-              {"uptime_s", std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - server.started()).count()},
-              {"draining", server.draining()},
-              {"parent", settings.parent ? settings.parent->name : ""},
-              {"memory", {{"limit", s.budget().limit}, {"reserved", s.budget().reserved}, {"most", s.budget().most}}},
-              {"limits",
-               {{"window", settings.window},
-                {"outstanding", settings.outstanding},
-                {"members", settings.members},
-                {"groups", settings.groups},
-                {"groups_per_job", settings.groups_per_job},
-                {"memory_per_job", settings.memory_per_job}}},
-              {"totals",
-               {{"connections", c.accepted},
-                {"strangers", c.strangers},
-                {"wrong_key", c.wrong_key},
-                {"wrong_version", c.wrong_version},
-                {"groups", c.groups},
-                {"refused", c.refused},
-                {"chunks", c.chunks},
-                {"bytes_in", c.bytes_in},
-                {"bytes_out", c.bytes_out},
-                {"ended_groups", std::move(faults)}}},
-              {"groups", std::move(groups)}};
+  json out = {
+      {"versions", fmt::format("{}-{}", version_first, version_last)},
+      {"epoch", fmt::format("{:016x}", server.epoch())},
+      {"uptime_s", std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - server.started()).count()},
+      {"draining", server.draining()},
+      {"parent", settings.parent ? settings.parent->name : ""},
+      {"memory", {{"limit", server.budget().limit}, {"reserved", server.budget().reserved}, {"most", server.budget().most}}},
+      {"limits",
+       {{"window", settings.window},
+        {"outstanding", settings.outstanding},
+        {"members", settings.members},
+        {"groups", settings.groups},
+        {"groups_per_job", settings.groups_per_job},
+        {"memory_per_job", settings.memory_per_job}}},
+      {"totals",
+       {{"connections", c.accepted},
+        {"strangers", c.strangers},
+        {"wrong_key", c.wrong_key},
+        {"wrong_version", c.wrong_version},
+        {"groups", c.groups},
+        {"refused", c.refused},
+        {"chunks", c.chunks},
+        {"bytes_in", c.bytes_in},
+        {"bytes_out", c.bytes_out},
+        {"ended_groups", std::move(faults)}}},
+      {"groups", std::move(groups)}};
   return out.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
 std::string metrics_text(const Server &server) {
-  auto &s = const_cast<Server &>(server);
-  const Counters &c = s.counters();
+  const Counters &c = server.counters();
   std::string out;
   const auto one = [&](std::string_view name, std::string_view kind, std::string_view help, uint64_t value) {
     out += fmt::format("# HELP tutti_aggd_{0} {2}\n# TYPE tutti_aggd_{0} {1}\ntutti_aggd_{0} {3}\n", name, kind, help, value);
@@ -155,12 +153,12 @@ std::string metrics_text(const Server &server) {
   for (const auto &[token, group] : server.groups()) members += group->children().size();
   one("groups", "gauge", "groups now", server.groups().size());
   one("children", "gauge", "members and daemons in groups now", members);
-  one("memory_limit_bytes", "gauge", "limits.memory", s.budget().limit);
-  one("memory_reserved_bytes", "gauge", "windows reserved now", s.budget().reserved);
+  one("memory_limit_bytes", "gauge", "limits.memory", server.budget().limit);
+  one("memory_reserved_bytes", "gauge", "windows reserved now", server.budget().reserved);
   one("draining", "gauge", "1 while the daemon shuts down", server.draining());
   one("connections_total", "counter", "connections accepted", c.accepted);
   one("strangers_total", "counter", "connections closed before they proved that they belong", c.strangers);
-  one("wrong_key_total", "counter", "of them, those with another key", c.wrong_key);
+  one("wrong_key_total", "counter", "of them, those that tried another key", c.wrong_key);
   one("wrong_version_total", "counter", "peers that speak no version of ours", c.wrong_version);
   one("groups_total", "counter", "groups begun", c.groups);
   one("refused_total", "counter", "joins refused", c.refused);
@@ -210,7 +208,7 @@ Result<std::string> ask_status(const std::string &path) {
   if (path.empty() || path.size() >= sizeof address.sun_path)
     return tutti::fail(Code::invalid_argument, "\"{}\" is no path of a socket", path);
   std::memcpy(address.sun_path, path.data(), path.size());
-  const UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (::connect(fd.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) != 0)
     return tutti::fail(Code::system, "{}: no daemon answers", path)
         .sys(errno)
