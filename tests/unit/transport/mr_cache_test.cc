@@ -9,7 +9,7 @@ namespace {
 
 // A device that notes what is registered, and regions that the test says there are. Nothing here touches the memory.
 struct Bench {
-  std::map<tutti_net_mr *, std::pair<uintptr_t, uint64_t>> live;
+  std::map<void *, std::pair<uintptr_t, uint64_t>> live;
   std::vector<Region> regions;
   uintptr_t next = 0x1000;
   uint64_t room = ~0ull; // bytes that the device can register
@@ -19,17 +19,17 @@ struct Bench {
   explicit Bench(MrCache::Limits limits = {})
       : cache(
             limits, [this](void *at, uint64_t bytes) { return add(at, bytes); },
-            [this](tutti_net_mr *mr) { CHECK(live.erase(mr) == 1); },
+            [this](void *mr) { CHECK(live.erase(mr) == 1); },
             [this](const void *p) {
               for (const Region &r : regions)
                 if (r.holds(p, 1)) return r;
               return Region{};
             }) {}
-  tutti_net_mr *add(void *at, uint64_t bytes) {
+  void *add(void *at, uint64_t bytes) {
     uint64_t used = 0;
     for (const auto &[mr, place] : live) used += place.second;
     if (used + bytes > room) return ++refused, nullptr;
-    auto *mr = reinterpret_cast<tutti_net_mr *>(next += 0x10);
+    auto *mr = reinterpret_cast<void *>(next += 0x10);
     live[mr] = {reinterpret_cast<uintptr_t>(at), bytes};
     made++;
     return mr;
