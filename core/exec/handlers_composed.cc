@@ -105,12 +105,29 @@ struct Composer {
     if (p.bytes > static_cast<int64_t>(kStagedBytes)) port_of(r)->expect(r, static_cast<uint64_t>(p.bytes), p.at);
   }
 
+  // What a group sends to a member that gives nothing: slices to come are posted, too, as far as it takes them.
+  void expect_slices(const BoundLink &link) {
+    Ring &r = *link.ring;
+    CollnetPort &groups = *r.cold->transport->collnet();
+    if (bound.step_major || s.repeat != 1 || &lane.cold[cold.next_recv] != &cold) return; // others receive from it as well
+    const uint32_t present = lane.slice;
+    for (uint64_t bytes = 1; bytes && groups.takes_receive(r, *link.call);) {
+      lane.slice = present + static_cast<uint32_t>(groups.expected(r));
+      bytes = total_bytes(lane, f, m.buf, m.chunk, m.count);
+      if (bytes) groups.expect(r, bytes, signature(link), *link.call);
+      lane.slice = present;
+    }
+  }
+
   // 1 operand k is plain memory at *at.
   int receive(uint32_t k, const uint8_t **at) {
     const BoundLink &link = s.recv[k];
     Ring &r = *link.ring;
     const uint32_t sig = signature(link);
-    if (r.group) return r.cold->transport->collnet()->receive(r, m.bytes, sig, *link.call, at);
+    if (r.group) {
+      expect_slices(link);
+      return r.cold->transport->collnet()->receive(r, m.bytes, sig, *link.call, at);
+    }
     if (r.net) {
       uint32_t got = 0;
       const int ready = port_of(r)->receive(r, m.bytes, sig, recv_home(), at, &got);

@@ -295,13 +295,20 @@ void CollnetPort::send(Ring &ring, const void *data, uint64_t bytes, uint64_t ta
   ring_advance(ring, bytes, bytes);
 }
 
+// Else the member's own post is another step's.
+bool CollnetPort::takes_receive(Ring &ring, const GroupCall &call) {
+  return call.coll == TUTTI_COLL_BROADCAST && can_send(ring);
+}
+void CollnetPort::expect(Ring &ring, uint64_t bytes, uint64_t tag, const GroupCall &call) {
+  post(*ring.group, nullptr, bytes, tag, false, call);
+}
+
 int CollnetPort::receive(Ring &ring, uint64_t bytes, uint64_t tag, const GroupCall &call, const uint8_t **payload) {
   GroupLink &link = *ring.group;
   if (!ctx_ || failure_) return 0;
-  if (link.collected == link.posted) {
-    if (call.coll != TUTTI_COLL_BROADCAST) return 0; // the member's own post is another step's
-    if (!make_memory(link) || !has_room(link)) return 0;
-    post(link, nullptr, bytes, tag, false, call);
+  if (expected(ring) == 0) {
+    if (!takes_receive(ring, call)) return 0;
+    expect(ring, bytes, tag, call);
   }
   if (link.collected >= link.complete) return 0;
   *payload = link.slot(link.collected, true);

@@ -84,6 +84,11 @@ public:
   bool can_send(Ring &ring);
   // After can_send(). tag: what members should agree on. home: `data` stays as it is until pending() is false.
   void send(Ring &ring, const void *data, uint64_t bytes, uint64_t tag, bool home, const GroupCall &call);
+  // Receives of a member that gives nothing may be posted before their step: while it takes one more, in the order of steps.
+  // expected(): posted, and not consumed.
+  bool takes_receive(Ring &ring, const GroupCall &call);
+  void expect(Ring &ring, uint64_t bytes, uint64_t tag, const GroupCall &call);
+  static uint64_t expected(const Ring &ring) { return ring.group->posted - ring.group->collected; }
   // 1 the next message, of `bytes`, is at *payload; 0 not yet.
   int receive(Ring &ring, uint64_t bytes, uint64_t tag, const GroupCall &call, const uint8_t **payload);
   void consume(Ring &ring);

@@ -336,6 +336,15 @@ TEST_CASE("an operation that was called before a loss runs in the way of its own
                      }) == 0);
 }
 
+TEST_CASE("a broadcast has several slices in flight at all members") {
+  const Env pairs{"FAKE_COLLNET_PAIRS=1024", "TUTTI_SLOT_BYTES=1024", "TUTTI_ALGO=broadcast:collnet_direct",
+                  "TUTTI_TIMEOUT=10s"};
+  for (const auto &host : {std::vector{0, 1, 2}, std::vector{0, 0, 1, 1}})
+    CHECK(run_on_hosts(host, and_also(kRequired, pairs), [](Rank &r) {
+            for (const int root : {0, r.n - 1}) run_case(r, {Coll::broadcast, tuttiFloat32, tuttiSum, 5001, false, 0, root});
+          }) == 0);
+}
+
 // Rank 0 has called the next operation while the others have not: all the same, all members post the slices of this one first.
 TEST_CASE("nothing is posted ahead before all slices of the present operation have been") {
   const Env env{"TUTTI_PLUGIN_PATH=" FAKE_DIR ":" ONE_LANE_DIR, "TUTTI_ALGO=all_reduce:one_lane", "TUTTI_PROTO=simple",

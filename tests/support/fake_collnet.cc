@@ -10,6 +10,7 @@
 //   REGISTERED=1      every buffer needs a registration
 //   ALIGN=N           buffers and sizes have to be multiples of it
 //   RAILS=N,N         of its devices fake0, fake1
+//   PAIRS=BYTES       posts as long have a result once the member has posted the next one
 //   UNEVEN=1          member 1 is granted half of the window, and half of the posts
 //   NO_DEVICE=1       there is none
 #include <array>
@@ -303,6 +304,7 @@ void Group::look() {
     const uint64_t k = mine.done.load(), died = room_->died.load();
     if (died && k >= died) return fail_all(TUTTI_COLLNET_AGGREGATOR_LOST, -1);
     if (k >= setting("STOP", UINT64_MAX)) return;
+    if (posts_.size() < 2 && posts_.front().op.bytes >= setting("PAIRS", UINT64_MAX)) return;
     for (uint32_t m = 0; m < members_; m++) {
       if (room_->seats[m].posted.load(std::memory_order_acquire) > k) continue;
       if (room_->seats[m].gone) fail_all(TUTTI_COLLNET_MEMBER_LOST, static_cast<int32_t>(m));
