@@ -60,7 +60,9 @@ Threads::Threads(int count, std::shared_ptr<const Config> config, int comms, Ifa
         world[static_cast<size_t>(r)]->peer_info(q).process[1] = 1 + static_cast<uint64_t>(q) % 2;
       auto e = Engine::create(*world[static_cast<size_t>(r)], registry(), config, net);
       if (!e.ok()) std::abort();
-      world[static_cast<size_t>(r)]->on_failure([p = e->get()](const Error &error) { p->fail(error); });
+      world[static_cast<size_t>(r)]->on_failure([engine = std::weak_ptr(*e)](const Error &error) { // a test may end one
+        if (const auto p = engine.lock()) p->fail(error);
+      });
       infos.push_back((*e)->local_info());
       row.push_back(*e);
     }
