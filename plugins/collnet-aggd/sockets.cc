@@ -118,8 +118,8 @@ milliseconds SilenceWatch::look(int fd, Clock::time_point now) {
   tcp_info info{};
   socklen_t size = sizeof info;
   const bool known = ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
-  const bool asks = known && (info.tcpi_unacked != 0 || info.tcpi_probes != 0) &&
-                    (info.tcpi_retransmits != 0 || info.tcpi_probes != 0 || info.tcpi_backoff != 0);
+  // Not whether it was sent again: on a busy host that may be due only in seconds.
+  const bool asks = known && (info.tcpi_unacked != 0 || info.tcpi_probes != 0);
   const milliseconds heard(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv));
   if (!asks || (since_ != Clock::time_point{} && heard < now - since_)) since_ = {}; // something came after all
   if (!asks) return milliseconds(0);

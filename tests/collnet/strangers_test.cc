@@ -1,6 +1,7 @@
 // Whoever does not belong, and members that break the rules of the wire.
 #include "members.h"
 #include "raw.h"
+#include "work.h"
 #include <algorithm>
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
@@ -71,8 +72,9 @@ bool forgets(const Daemon &daemon) {
 
 TEST_CASE("garbage, silence and half a hello end the connection, and members come in all the while") {
   Folder folder;
-  Daemon daemon(folder, "aggd", "[timeouts]\nhandshake = \"300ms\"\n[limits]\nstrangers = 8\n");
+  Daemon daemon(folder, "aggd", "[timeouts]\nhandshake = \"1s\"\n[limits]\nstrangers = 8\n");
   for (int i = 0; i < repetitions(); i++) {
+    happened();
     std::vector<std::unique_ptr<Raw>> silent;
     for (int k = 0; k < 200; k++) silent.push_back(std::make_unique<Raw>(daemon)); // more than there is room for
     std::vector<uint8_t> noise(4096);
@@ -98,6 +100,7 @@ TEST_CASE("connections that others make and leave do not keep members out") {
   std::vector<std::unique_ptr<Raw>> idle;
   for (int i = 0; i < 40; i++) idle.push_back(std::make_unique<Raw>(daemon.metrics_port())); // and ask nothing
   for (int i = 0; i < repetitions(); i++) {
+    happened();
     for (int k = 0; k < 20; k++) {
       Raw gone(daemon);
       gone.send("what is this?\n                                            ", 48);
@@ -129,6 +132,7 @@ TEST_CASE("another version is told which ones the daemon speaks") {
   Folder folder;
   Daemon daemon(folder, "aggd");
   for (int i = 0; i < repetitions(); i++) {
+    happened();
     Raw raw(daemon);
     const Hello hello = make_hello(Role::member, 7, 9);
     Challenge challenge{};
@@ -147,6 +151,7 @@ TEST_CASE("a proved member that sends garbage is named to the others; its group 
   Daemon daemon(folder, "aggd");
   Two bystanders(daemon, folder, 60'000);
   for (int i = 0; i < repetitions(); i++) {
+    happened();
     Header bad[] = {chunk(0, 0, 64, 32), chunk(0, 0, 1 << 20, 1 << 20), chunk(0, 2, 64, 66),
                     chunk(0, 0, 64, 64), chunk(0, 0, 64, 64),           chunk(0, 0, 64, 64)};
     bad[3].dtype = 200;
@@ -196,6 +201,7 @@ TEST_CASE("a member's last words are found behind what its ring has no room for"
   Folder folder;
   Daemon daemon(folder, "aggd");
   for (int i = 0; i < repetitions(); i++) {
+    happened();
     Two two(daemon, folder, 20'000);
     const std::vector<uint8_t> body(8 << 10); // 64 KiB of ring; nobody else posts
     for (uint32_t seq = 0; seq < 12; seq++)
@@ -213,6 +219,7 @@ TEST_CASE("a member that does not take its results is named, and the daemon keep
   Folder folder;
   Daemon daemon(folder, "aggd", "[limits]\nmemory = \"256KiB\"\nmemory_per_job = \"256KiB\"\n");
   for (int i = 0; i < repetitions(); i++) {
+    happened();
     Two two(daemon, folder, 500);
     // `a` sends and reads, `b` only sends: its buffers fill, then its window, and then everything stands.
     const std::vector<uint8_t> body(8 << 10);

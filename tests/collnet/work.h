@@ -6,6 +6,10 @@
 
 namespace collnet {
 
+// A row of the fault table, that of the test that runs (table.cc).
+void happened();
+void known_after(int64_t ms); // since the member last got a result
+
 inline void check(bool holds, const std::string &what) {
   if (!holds) throw std::runtime_error(what);
 }
