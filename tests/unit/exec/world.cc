@@ -117,8 +117,8 @@ private:
 
 } // namespace
 
-bool forked(int n, const std::function<int(int, Engine &)> &body, std::shared_ptr<const Config> config, std::set<int> may_die,
-            Iface<tutti_net_v1> net, const std::function<void()> &before) {
+bool forked(int n, const std::function<int(int, Engine &)> &body, std::shared_ptr<const Config> config,
+            const std::set<int> &may_die, Iface<tutti_net_v1> net, const std::function<void()> &before) {
   if (!config) config = config_with({});
   Board board(n);
   (void)registry();

@@ -284,7 +284,7 @@ public:
 // n forked ranks; body returns 0 for success. The children end with _exit. True when all did; every wait is bounded. `before`
 // runs in each before its engine is made.
 bool forked(int n, const std::function<int(int rank, Engine &engine)> &body, std::shared_ptr<const Config> config = nullptr,
-            std::set<int> may_die = {}, Iface<tutti_net_v1> net = {}, const std::function<void()> &before = {});
+            const std::set<int> &may_die = {}, Iface<tutti_net_v1> net = {}, const std::function<void()> &before = {});
 
 // What a communicator would pass for one uniform collective.
 OpArgs args_of(const Plan &plan, const void *in, void *out, uint64_t count, tutti_dtype dtype, uint32_t op, uint64_t number);
