@@ -118,7 +118,7 @@ public:
   Status usable();        // ok when an operation may be enqueued
   // Keeps the error for GetLastError; one that ends the communicator is spread to all ranks. Returns its code.
   Error tell(const Status &status); // to who asks for the last error; the rank is filled in
-  Code note(Status status);
+  Code note(const Status &status);
   Error last_error() const;
   void fail(const Error &error);
 

@@ -139,7 +139,7 @@ Error Communicator::tell(const Status &status) {
   return e;
 }
 
-Code Communicator::note(Status status) {
+Code Communicator::note(const Status &status) {
   if (status.ok()) return Code::ok;
   const Error e = tell(status);
   const auto engine = shared_engine();
