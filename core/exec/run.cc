@@ -301,7 +301,8 @@ bool EngineImpl::post_ahead() {
     if (!may_post(op, seq)) return any;
     const BoundLink &link = op.bound->lanes[0].send[0];
     if (!port.can_send(*link.ring)) return any;
-    if (groups_for(op.args) != Groups::used) return any;
+    // It has not started: where groups are lost before it has on any rank, it runs without them.
+    if (op.args.instead && loss_.load(std::memory_order_acquire) != Loss::none) return any;
     port.send_ahead(*link.ring, op.args.in, op.args.in_shape.block_bytes, call_signature(op.args.call) ^ link.fingerprint,
                     *link.call);
     op.posted = any = true;
