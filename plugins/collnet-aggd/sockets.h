@@ -53,9 +53,9 @@ struct Tuning {
   milliseconds keepalive{0};
 };
 void tune(int fd, const Tuning &tuning);
-// How long the peer's host has answered nothing while it should have: something is on its way, or a shut
-// window is asked about. A peer that only does not read still answers, which is why TCP_USER_TIMEOUT would not do: it counts a
-// shut window like a dead link, and a rank that computes while results wait for it is no error.
+// How long the peer's host has answered nothing while it should have: something is on its way, or a shut window is asked about.
+// A peer that only does not read still answers, which is why TCP_USER_TIMEOUT would not do: it counts a shut window like a dead
+// link, and a rank that computes while results wait for it is no error.
 class SilenceWatch {
 public:
   milliseconds look(int fd, Clock::time_point now); // 0: nothing is wrong
