@@ -9,10 +9,9 @@
 #   slow     a daemon that is no faster than a host: the tuner declines, and says so
 #   rate     64 B with 1 and with 16 operations outstanding: at least 10 times the rate
 # The best of three tries counts, for the machine may have other things to do: times, and the number of acknowledgements, go by that.
-# Ratios of times are held to these figures with TEST_FULL=1 (./dev full). Where a smoke run shares its machine with anybody a part of
-# them does: less than that is no noise.
+# Ratios of times are held to these figures with TEST_FULL=1 (./dev full), and printed only otherwise: timings never gate CI.
 set -u
-if [ -n "${TEST_FULL:-}" ]; then at_4=1.45 at_8=1.65 of_tree=1.05 of_16=10; else at_4=1.35 at_8=1.5 of_tree=1.15 of_16=6; fi
+if [ -n "${TEST_FULL:-}" ]; then at_4=1.45 at_8=1.65 of_tree=1.05 of_16=10; else at_4=0 at_8=0 of_tree=1000 of_16=0; fi
 program=$1 aggd=$2 part=$3
 id=tutti-$$ folder=$(mktemp -d)
 spaces=() pids=() daemons=()
