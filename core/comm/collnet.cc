@@ -235,7 +235,8 @@ void CollnetSetup::wait_for_groups(CollnetPort &port, Deadline round, Deadline p
     }
     if (*ready) break;
     if (patience.expired()) {
-      mine->why = "its groups are neither ready nor failed in time";
+      mine->why = fmt::format("its groups are neither ready nor failed after {} ms; see core.init_timeout (TUTTI_INIT_TIMEOUT)",
+                              std::chrono::duration_cast<std::chrono::milliseconds>(patience.span()).count());
       mine->head.reason = TUTTI_COLLNET_TIMEOUT;
     }
     if (mine->refuses() || round.expired()) return;

@@ -74,7 +74,7 @@ void CollnetPort::close() {
     g->backlog.clear();
   }
   tutti_collnet_completion done[kBatch];
-  while (t.progress(ctx_, done, kBatch) > 0) {
+  for (const Deadline patience = Deadline::in(kCloseTime); t.progress(ctx_, done, kBatch) > 0 && !patience.expired();) {
   }
   {
     std::lock_guard lock(mutex_); // links may be added meanwhile, for operations that will not use them

@@ -28,7 +28,8 @@ namespace tutti {
 constexpr uint64_t kStagedBytes = 4096;
 constexpr uint64_t kAheadBytes = 2 << 20; // of large buffers of one link that are posted before their messages are known
 constexpr uint32_t kAheadPairs = 8;       // of buffers, small and large; more where the ring has more slots
-constexpr uint32_t kAllAhead = 64;        // messages: as many as there may be buffers for
+constexpr auto kCloseTime = std::chrono::seconds(1); // for a device to report what closed endpoints leave: it is all there
+constexpr uint32_t kAllAhead = 64;                   // messages: as many as there may be buffers for
 
 struct NetHeader {
   uint64_t word, bytes;

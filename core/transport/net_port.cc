@@ -12,7 +12,6 @@ constexpr uint32_t kBatch = 32; // completions per look
 // A peer that fails says why over the control channel and then closes its links, and one that got a longer message than it
 // waited for asks what was called: the reason should come first.
 constexpr auto kReasonTime = std::chrono::milliseconds(500);
-constexpr auto kCloseTime = std::chrono::seconds(1); // for a device to report what its closed endpoints leave: it is all there
 
 } // namespace
 
