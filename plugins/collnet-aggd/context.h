@@ -56,7 +56,7 @@ private:
   const int32_t member_;
   const Clock::time_point deadline_;
   uint32_t outstanding_ = 0, chunk_ = 0, least_chunk_ = 0; // the same on all members
-  bool started_ = false, told_ = false;
+  bool started_ = false;
   Fault fault_, rumour_; // hearsay waits for somebody who knows
   Clock::time_point rumour_until_{};
   bool closing_ = false;
