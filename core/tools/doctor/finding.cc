@@ -109,6 +109,9 @@ Findings findings_from(const nlohmann::json &json) {
     f.seen = text("seen");
     f.why = text("why");
     f.fix = text("fix");
+    if (const auto it = row.find("hosts"); it != row.end() && it->is_array())
+      for (const auto &host : *it)
+        if (host.is_string()) f.hosts.push_back(host.get<std::string>());
     out.add(std::move(f));
   }
   return out;
