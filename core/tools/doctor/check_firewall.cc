@@ -18,12 +18,15 @@ bool word(std::string_view line, std::string_view what) {
   return std::find(parts.begin(), parts.end(), what) != parts.end();
 }
 
-// Rules about what is no new connection of ours: another protocol, another interface, packets that are damaged.
+// Rules about what is no new connection of ours: another protocol, another interface, packets that are damaged. Looked at is
+// what they match, not how they answer.
 bool harmless(const std::string &line) {
-  for (std::string_view text :
-       {"invalid", "icmp", "INVALID", "bogus", "limit rate", "iif lo", "iifname \"lo\"", "-i lo", "fib daddr", "--uid-owner"})
-    if (line.find(text) != line.npos) return true;
-  return line.find("udp") != line.npos && line.find("tcp") == line.npos && line.find("4791") == line.npos;
+  const std::string match =
+      line.substr(0, std::min({line.find(" reject"), line.find(" REJECT"), line.find(" drop"), line.find(" DROP")}));
+  for (std::string_view text : {"invalid", "icmp", "INVALID", "limit rate", "iif lo", "iif \"lo\"", "iifname \"lo\"", "-i lo",
+                                "fib daddr", "--uid-owner"})
+    if (match.find(text) != match.npos) return true;
+  return match.find("udp") != match.npos && match.find("tcp") == match.npos && match.find("4791") == match.npos; // RoCE v2
 }
 
 Rules read_nft(const std::string &text) {

@@ -251,7 +251,7 @@ double bandwidth(const Measured &m) {
 
 std::string shortfall(const Measured &m, const Best &best) {
   std::string out;
-  if (m.out_gbs >= 0 && bandwidth(m) < kSlower * best.gbs) out = fmt::format("{:.3f} GB/s of {:.3f}", bandwidth(m), best.gbs);
+  if (bandwidth(m) < kSlower * best.gbs) out = fmt::format("{:.3f} GB/s of {:.3f}", bandwidth(m), best.gbs);
   if (m.latency_us > kLater * best.latency + kLaterUs)
     out += fmt::format("{}{:.0f} us instead of {:.0f}", out.empty() ? "" : ", ", m.latency_us, best.latency);
   return out;
@@ -261,7 +261,7 @@ void judge_speed(const PairsReport &r, Findings &out) {
   Best best;
   std::vector<const PairResult *> measured;
   for (const PairResult &p : r.pairs) {
-    if (!p.measured || p.measured->latency_us < 0) continue;
+    if (!p.measured || p.measured->latency_us < 0 || bandwidth(*p.measured) < 0) continue; // a finding of its own
     measured.push_back(&p);
     best.gbs = std::max(best.gbs, bandwidth(*p.measured));
     best.latency = best.latency == 0 ? p.measured->latency_us : std::min(best.latency, p.measured->latency_us);
@@ -293,18 +293,18 @@ void judge_speed(const PairsReport &r, Findings &out) {
     const PairResult &p = *measured[i];
     const Measured &m = *p.measured;
     const std::string who = fmt::format("{} and {}", name_of(r, p.from), name_of(r, p.to)), by = shortfall(m, best);
+    const double low = bandwidth(m), high = std::max(m.out_gbs, m.in_gbs);
+    const std::string ways = fmt::format("{:.3f} GB/s there, {:.3f} back", m.out_gbs, m.in_gbs);
     if (!by.empty() && !said[i]) {
       slow++;
-      out.add(Level::warning, "pairs.slow", fmt::format("{}: {} (best pair)", who, by),
+      out.add(Level::warning, "pairs.slow", fmt::format("{}: {} (best pair); {}", who, by, ways),
               "the slowest pair of a ring sets the pace of all",
               "the way between: switches, oversubscribed links, a failed one of several");
+    } else if (!said[i] && low > 0 && low < kSlower * high) {
+      slow++;
+      out.add(Level::warning, "pairs.one_way", fmt::format("{}: {}", who, ways),
+              "one direction is slower: losses, or a limit on sending", "ip -s link; tc qdisc show; ethtool -S on both");
     }
-    const double low = bandwidth(m), high = std::max(m.out_gbs, m.in_gbs);
-    if (low > 0 && low < kSlower * high)
-      out.add(
-          Level::warning, "pairs.one_way",
-          fmt::format("{} to {}: {:.3f} GB/s there, {:.3f} back", name_of(r, p.from), name_of(r, p.to), m.out_gbs, m.in_gbs),
-          "one direction is slower: losses, or a limit on sending", "ip -s link; tc qdisc show; ethtool -S on both");
     const Attempt *a = p.used >= 0 ? &p.attempts[static_cast<size_t>(p.used)] : nullptr;
     const int64_t speed = a ? std::min(place_of(r, p.from, a->from).speed_mbps, place_of(r, p.to, a->to).speed_mbps) : -1;
     if (speed > 0 && high * 8000 < 0.3 * static_cast<double>(speed))

@@ -168,6 +168,7 @@ int doctor_joined(const Args &) {
     if (report->ranks[h].front() == start->rank) fmt::print("{}{}\n", kReportMark, dump(report_json(*report), -1));
     break;
   }
+  fmt::print("{}\n", kEndMark);
   std::fflush(stdout);
   return tools::kOk;
 }

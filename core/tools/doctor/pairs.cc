@@ -208,7 +208,7 @@ private:
     const auto at = std::find_if(attempts.begin(), attempts.end(), [](const Attempt &a) { return a.reach == Reach::ok; });
     if (at == attempts.end()) return json::object();
     const Nanos each = std::clamp<Nanos>(share / 8, std::chrono::milliseconds(10), std::chrono::milliseconds(200));
-    const Deadline deadline = Deadline::in(std::clamp<Nanos>(share, std::chrono::seconds(2), std::chrono::seconds(12)));
+    const Deadline deadline = Deadline::in(std::clamp<Nanos>(share, std::chrono::seconds(2), std::chrono::seconds(6)));
     json out = to_json(
         measure(*at, own[static_cast<size_t>(at->from)], theirs[static_cast<size_t>(at->to)], exchange_.key(), each, deadline));
     out["used"] = at - attempts.begin();

@@ -169,7 +169,11 @@ Status measure_bandwidth(int fd, bool out, double *gbs, Nanos each, Deadline dea
     double seconds = 0;
     TUTTI_TRY(time_bulk(fd, out, bytes, deadline, &seconds));
     *gbs = static_cast<double>(bytes) / seconds / 1e9;
-    if (seconds * 2 > long_enough || bytes * 4 > kMostBytes) return {};
+    if (seconds * 2 <= long_enough && bytes * 4 <= kMostBytes) continue;
+    // Once more: something else may have run.
+    TUTTI_TRY(time_bulk(fd, out, bytes, deadline, &seconds));
+    *gbs = std::max(*gbs, static_cast<double>(bytes) / seconds / 1e9);
+    return {};
   }
 }
 

@@ -30,8 +30,9 @@ struct Agent {
   UniqueFd in, out, err; // its standard streams
   std::string to_send, text, errors;
   std::optional<std::string> said; // in this turn
+  bool finished = false;           // it has said that it is through
   bool gone = false;
-  std::string why;
+  std::string why; // "" = it may
 };
 
 // Not secret, and not this process's own place in a job.
@@ -122,7 +123,7 @@ int Driver::alive() const {
 }
 
 bool Driver::all_said() const {
-  return std::all_of(agents_.begin(), agents_.end(), [](const Agent &a) { return a.gone || a.said; });
+  return std::all_of(agents_.begin(), agents_.end(), [](const Agent &a) { return a.gone || a.finished || a.said; });
 }
 
 void Driver::take_lines(Agent &agent) {
@@ -132,6 +133,8 @@ void Driver::take_lines(Agent &agent) {
     if (line.starts_with(kPipeMark)) {
       const auto said = nlohmann::json::parse(line.substr(kPipeMark.size()), nullptr, false);
       agent.said = said.is_string() ? said.get<std::string>() : "";
+    } else if (line == kEndMark) {
+      agent.finished = true;
     } else if (line.starts_with(kReportMark) && !report_) {
       auto report = nlohmann::json::parse(line.substr(kReportMark.size()), nullptr, false);
       if (report.is_object()) report_ = std::move(report);
@@ -160,7 +163,7 @@ void Driver::pump(Agent &agent, int fd_index) {
     return;
   }
   fd.reset();
-  if (fd_index == 1 && !report_) give_up(agent, "it ended");
+  if (fd_index == 1) give_up(agent, agent.finished ? "" : "it ended");
 }
 
 // Until all have spoken, or the report is there.
@@ -180,7 +183,7 @@ void Driver::turn() {
       if (fds[i].revents) pump(*whose[i].first, whose[i].second);
   }
   for (Agent &a : agents_)
-    if (!report_ && !a.gone && !a.said)
+    if (!report_ && !a.gone && !a.finished && !a.said)
       give_up(a, fmt::format("it said nothing within {:.0f} s", std::chrono::duration<double>(patience.span()).count()));
 }
 
@@ -209,11 +212,11 @@ Result<nlohmann::json> Driver::run() {
     const std::string line = all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     for (Agent &a : agents_) {
       a.said.reset();
-      if (!a.gone) a.to_send += line;
+      if (!a.gone && !a.finished) a.to_send += line;
     }
   }
   for (Agent &a : agents_) {
-    if (!a.gone) continue;
+    if (a.why.empty()) continue;
     const std::string last = trimmed(a.errors);
     own_->add(Level::error, "pairs.start",
               fmt::format("{}: {}{}", a.host, a.why, last.empty() ? "" : ": " + last.substr(last.rfind('\n') + 1)),

@@ -23,6 +23,7 @@ Result<nlohmann::json> ask_hosts(const RemoteOptions &options, Findings *own);
 // "n[1-3],m2", and the lines of a host file: a name, and what is told of it, which does not matter here.
 Result<std::vector<std::string>> hosts_of(const std::string &list, const std::string &file);
 
+constexpr std::string_view kEndMark = "@tutti-doctor-end";        // a host that is through says so
 constexpr std::string_view kReportMark = "@tutti-doctor-report "; // before the report, on one line
 
 } // namespace tutti::doctor
