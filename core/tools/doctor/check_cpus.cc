@@ -92,17 +92,9 @@ void check_quota(const Host &host, const Job &job, Findings &out) {
 }
 
 void check_memory_limit(const Host &host, const Job &job, Findings &out) {
-  const Cgroup c = cgroup_of(host.files, "memory");
-  int64_t limit = INT64_MAX, used = 0;
-  std::string from;
-  each_level(c, [&](const std::string &folder) {
-    const auto value = host.files.number(folder + (c.v2 ? "/memory.max" : "/memory.limit_in_bytes"));
-    if (!value || *value >= limit || *value > INT64_MAX / 2) return;
-    limit = *value;
-    used = host.files.number(folder + (c.v2 ? "/memory.current" : "/memory.usage_in_bytes")).value_or(0);
-    from = folder;
-  });
-  if (from.empty()) return out.ok("container.memory", "memory limit of the container: none");
+  const auto found = memory_limit(host.files);
+  if (!found) return out.ok("container.memory", "memory limit of the container: none");
+  const auto &[limit, used, from] = *found;
   const std::string seen = fmt::format("memory limit: {}, {} used ({})", amount(static_cast<double>(limit)),
                                        amount(static_cast<double>(used)), from);
   constexpr int64_t kPerRank = 256 << 20;
@@ -138,6 +130,17 @@ void check_governor(const Host &host, Findings &out) {
 }
 
 } // namespace
+
+std::optional<MemoryLimit> memory_limit(const Tree &files) {
+  const Cgroup c = cgroup_of(files, "memory");
+  MemoryLimit out{INT64_MAX, 0, ""};
+  each_level(c, [&](const std::string &folder) {
+    const auto value = files.number(folder + (c.v2 ? "/memory.max" : "/memory.limit_in_bytes"));
+    if (!value || *value >= out.bytes || *value > INT64_MAX / 2) return;
+    out = {*value, files.number(folder + (c.v2 ? "/memory.current" : "/memory.usage_in_bytes")).value_or(0), folder};
+  });
+  return out.from.empty() ? std::nullopt : std::optional(out);
+}
 
 void check_container(const Host &host, const Job &job, Findings &out) {
   check_quota(host, job, out);

@@ -73,6 +73,12 @@ void check_rdma(const Host &host, const Job &job, Findings &out);
 void check_gpus(const Host &host, const Job &job, Findings &out);
 Findings check_host(const Host &host, const Job &job); // all of them
 
+struct MemoryLimit { // of the container or any group around it
+  int64_t bytes = 0, used = 0;
+  std::string from; // folder
+};
+std::optional<MemoryLimit> memory_limit(const Tree &files);
+
 bool has_rdma(const Host &host); // a device is there, whatever its state
 
 } // namespace tutti::doctor

@@ -176,7 +176,7 @@ constexpr Texts kMissingOurs = {
     "ranks checked in after*missing:", "ranks came within*missing:",      "not joined within",
     "has not offered its unique id",   "no usable unique id from rank 0", "which has not named rank"};
 constexpr Texts kMissingNccl = {"bootstraproot*timeout", "bootstrap*missing rank", "init timeout"};
-constexpr Texts kMissingAny = {"timed out waiting for clients", "wait timeout after", "rendezvous*timed out",
+constexpr Texts kMissingAny = {"timed out*waiting for clients", "wait timeout after", "rendezvous*timed out",
                                "only*of*ranks joined"};
 constexpr Texts kMissingCauses = {"those ranks did not start, or ended: look at their own output first",
                                   "they were told another address, id or number of ranks",
@@ -219,8 +219,6 @@ constexpr Texts kVersionCommands = {"tutti version on all hosts; tutti doctor --
 
 constexpr Texts kSettingsOurs = {"ranks disagree: setting",   "ranks disagree: network",  "ranks disagree: tuner",
                                  "ranks disagree: algorithm", "ranks disagree: protocol", "ranks disagree:"};
-constexpr Texts kSettingsNccl = {"mismatch in collective sizes or environment", "mismatched net",
-                                 "environment settings*differ"};
 constexpr Texts kSettingsCauses = {"variables are set on some ranks only: mpirun passes on only what -x names",
                                    "files tutti.toml differ between hosts",
                                    "a plugin, or a device, is there on some hosts only"};
@@ -447,8 +445,6 @@ constexpr Texts kDiskCauses = {"a file system is full: logs, checkpoints, dumps"
 constexpr Texts kDiskCommands = {"df -h; df -i"};
 
 constexpr LogRule kRules[] = {
-    {"oom_kill", Depth::cause, "memory of the host or the container ran out", kOomOurs, kOomNccl, kOomAny, kOomCauses,
-     kOomCommands},
     {"device_memory",
      Depth::cause,
      "memory of a GPU ran out",
@@ -457,6 +453,8 @@ constexpr LogRule kRules[] = {
      kDeviceOomAny,
      kDeviceOomCauses,
      kDeviceOomCommands},
+    {"oom_kill", Depth::cause, "memory of the host or the container ran out", kOomOurs, kOomNccl, kOomAny, kOomCauses,
+     kOomCommands},
     {"shared_memory", Depth::cause, "/dev/shm is full or cannot be written", kShmOurs, kShmNccl, kShmAny, kShmCauses,
      kShmCommands},
     {"memlock",
@@ -482,7 +480,7 @@ constexpr LogRule kRules[] = {
      Depth::cause,
      "ranks have different settings or plugins",
      kSettingsOurs,
-     kSettingsNccl,
+     {},
      {},
      kSettingsCauses,
      kSettingsCommands},

@@ -219,10 +219,10 @@ TEST_CASE("a listener answers who knows the key, measures, and turns others away
 
 TEST_CASE("a listener keeps to the range of ports, and says when it is full") {
   boot::Secret key{};
-  auto first = Listener::open(*loopback_config("47231"), key, 0);
+  auto first = Listener::open(*loopback_config("47231-47231"), key, 0);
   REQUIRE(first.ok());
   CHECK((*first)->places()[0].port == 47231);
-  const auto second = Listener::open(*loopback_config("47231"), key, 1);
+  const auto second = Listener::open(*loopback_config("47231-47231"), key, 1);
   REQUIRE_FALSE(second.ok());
   CHECK(second.status().error().message.find("47231") != std::string::npos);
 }
