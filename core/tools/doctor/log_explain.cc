@@ -130,6 +130,17 @@ bool matches(const LogRule &rule, const LogLine &line, std::string_view text) {
   return (line.kind == LineKind::ours && any_of(rule.ours)) || any_of(rule.any);
 }
 
+// Like getline, but keeps no more of a line than is looked at.
+bool next_line(std::istream &in, std::string &line) {
+  line.clear();
+  std::streambuf &buffer = *in.rdbuf();
+  int c = buffer.sbumpc();
+  if (c == std::char_traits<char>::eof()) return false;
+  for (; c != '\n' && c != std::char_traits<char>::eof(); c = buffer.sbumpc())
+    if (line.size() < kLongest) line += static_cast<char>(c);
+  return true;
+}
+
 class Reader {
 public:
   void add(int number, const std::string &raw) {
@@ -176,9 +187,11 @@ Explanation Reader::finish(int lines) {
     if (!a.time.empty() && !b.time.empty() && a.time != b.time) return a.time < b.time;
     return a.first_line < b.first_line;
   });
+  // Who exited first, of many that fail alike, is chance.
   std::map<int, int> votes;
   for (const Symptom &s : out_.symptoms)
-    for (const auto &[rank, times] : s.named) votes[rank] += times;
+    if (s.rule->id != "exited" || out_.symptoms.front().rule->depth == Depth::consequence)
+      for (const auto &[rank, times] : s.named) votes[rank] += times;
   const auto most =
       std::max_element(votes.begin(), votes.end(), [](const auto &a, const auto &b) { return a.second < b.second; });
   // Only where one is named more than any other.
@@ -254,7 +267,7 @@ Explanation explain_log(std::istream &in) {
   Reader reader;
   int number = 0;
   bool flight = false;
-  for (std::string line; std::getline(in, line);) {
+  for (std::string line; next_line(in, line);) {
     number++;
     if (number <= 8 && line.find("\"tutti.flight/") != line.npos) flight = true;
     reader.add(number, line);

@@ -90,6 +90,14 @@ TEST_CASE("of a killed rank and what the others say of it, the kill comes first 
   CHECK(text.find("probably consequences") < text.find("a peer was gone"));
 }
 
+TEST_CASE("where all ranks fail alike, the one that the launcher names is no suspect") {
+  const Explanation e = explain("error: rank 0: TUTTI_ALGO: unknown algorithm \"x\"\ntutti perf: rank 1 (pid 7) exited with "
+                                "code 2; ending the other ranks (0)\n");
+  CHECK(ids(e) == "bad_setting exited");
+  CHECK_FALSE(e.suspect);
+  CHECK(explain("tutti run: rank 1 (pid 7) exited with code 3; ending the other ranks (0)\n").suspect == 1);
+}
+
 TEST_CASE("of two symptoms of one depth the earlier comes first, by time before by place in the file") {
   const Explanation e = explain("2026-11-30 17:25:02 n1:1 rank 0: error: cannot connect to rank 1: Connection refused\n"
                                 "2026-11-30 17:24:01 n2:1 rank 1: error: cannot connect to rank 0: Connection timed out\n");
