@@ -118,14 +118,18 @@ Result<PipeStart> read_pipe_start(Deadline deadline) {
       !json["settings"].is_object())
     return fail(Code::invalid_usage,
                 "--join reads from standard input what tutti doctor --hosts writes there; it is not for use by hand");
-  out.rank = json.value("rank", -1);
-  out.size = json.value("size", 0);
-  out.ranks_here = json.value("ranks", 0);
-  out.host = json.value("host", "");
-  out.timeout_s = json.value("timeout", 0.0);
-  out.key = json["key"].get<std::string>();
-  for (const auto &[name, value] : json["settings"].items())
-    if (value.is_string()) out.settings.emplace_back(name, value.get<std::string>());
+  try {
+    out.rank = json.value("rank", -1);
+    out.size = json.value("size", 0);
+    out.ranks_here = json.value("ranks", 0);
+    out.host = json.value("host", "");
+    out.timeout_s = json.value("timeout", 0.0);
+    out.key = json["key"].get<std::string>();
+    for (const auto &[name, value] : json["settings"].items())
+      if (value.is_string()) out.settings.emplace_back(name, value.get<std::string>());
+  } catch (const nlohmann::json::exception &e) {
+    return fail(Code::invalid_usage, "what came on standard input cannot be read: {}", e.what());
+  }
   if (out.rank < 0 || out.rank >= out.size || out.timeout_s <= 0)
     return fail(Code::invalid_usage, "rank {} of {} hosts, {} s: cannot be", out.rank, out.size, out.timeout_s);
   return out;

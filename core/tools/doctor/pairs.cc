@@ -232,7 +232,11 @@ const Attempt *PairResult::open() const {
 }
 
 Result<PairsReport> run_pairs(Exchange &exchange, std::shared_ptr<const Config> config, const PairsOptions &options) {
-  return Tournament(exchange, std::move(config), options).run();
+  try {
+    return Tournament(exchange, std::move(config), options).run();
+  } catch (const json::exception &e) { // a value of another kind than this version writes
+    return fail(Code::remote, "another process of this test said what cannot be read: {}", e.what());
+  }
 }
 
 namespace {
