@@ -4,11 +4,12 @@
 #include "exec/kernels.h"
 #include "plugin/registry.h"
 #include "tools/cli.h"
+#include "tools/doctor/host.h"
 #include "tools/help.h"
 #include "tools/info_channels.h"
+#include "tools/job.h"
 #include "transport/net_counters.h"
 #include "tutti/tutti.h"
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sched.h>
 #include <sys/resource.h>
@@ -20,27 +21,10 @@
 namespace tutti::tools {
 namespace {
 
-std::string first_line(const std::string &path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-std::string amount(uint64_t bytes) {
-  if (bytes >= (1ull << 30)) return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1ull << 30));
-  if (bytes >= (1ull << 20)) return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1ull << 20));
-  return fmt::format("{:.0f} KiB", static_cast<double>(bytes) / 1024);
-}
-
-std::string cpu_model() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
-  return "unknown";
-}
+using doctor::amount;
 
 void print_host() {
+  const doctor::Tree tree;
   utsname name{};
   uname(&name);
   cpu_set_t cpus;
@@ -50,21 +34,22 @@ void print_host() {
   sysinfo(&memory);
   fmt::print("host\n  name        {}\n  system      {} {} {}\n", name.nodename, name.sysname, name.release, name.machine);
   fmt::print("  processor   {}, {} cores usable of {}\n", cpu_model(), usable, sysconf(_SC_NPROCESSORS_ONLN));
-  const std::string l3 = first_line("/sys/devices/system/cpu/cpu0/cache/index3/size");
-  const std::string nodes = first_line("/sys/devices/system/node/online");
+  const std::string l3 = tree.line("/sys/devices/system/cpu/cpu0/cache/index3/size");
+  const std::string nodes = tree.line("/sys/devices/system/node/online");
   fmt::print("  caches      L3 {}; NUMA nodes {}\n", l3.empty() ? "unknown" : l3, nodes.empty() ? "unknown" : nodes);
-  fmt::print("  memory      {}, {} free", amount(uint64_t{memory.totalram} * memory.mem_unit),
-             amount(uint64_t{memory.freeram} * memory.mem_unit));
-  const std::string limit = first_line("/sys/fs/cgroup/memory.max");
-  if (!limit.empty() && limit != "max") fmt::print(", container limit {}", amount(std::strtoull(limit.c_str(), nullptr, 10)));
+  fmt::print("  memory      {}, {} free", amount(static_cast<double>(memory.totalram) * memory.mem_unit),
+             amount(static_cast<double>(memory.freeram) * memory.mem_unit));
+  if (const auto limit = doctor::memory_limit(tree))
+    fmt::print(", container limit {}", amount(static_cast<double>(limit->bytes)));
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);
-  fmt::print("; pages of {}\n", amount(static_cast<uint64_t>(sysconf(_SC_PAGESIZE))));
+  fmt::print("; pages of {}\n", amount(static_cast<double>(sysconf(_SC_PAGESIZE))));
   fmt::print("  descriptors {} (ulimit -n)\n", files.rlim_cur);
   struct statvfs shm {};
   if (statvfs("/dev/shm", &shm) == 0)
     fmt::print("  /dev/shm    {}, {} free (not needed: memory is shared through file descriptors)\n",
-               amount(uint64_t{shm.f_blocks} * shm.f_frsize), amount(uint64_t{shm.f_bavail} * shm.f_frsize));
+               amount(static_cast<double>(shm.f_blocks) * static_cast<double>(shm.f_frsize)),
+               amount(static_cast<double>(shm.f_bavail) * static_cast<double>(shm.f_frsize)));
   else
     fmt::print("  /dev/shm    absent (not needed: memory is shared through file descriptors)\n");
 }
@@ -285,6 +270,7 @@ int print_all(const Config &config) {
   }
   fmt::print("more\n  tutti info config, plugins: every setting and every plugin's options; --json for programs\n"
              "  tutti info channels --ranks N --hosts H: of another job\n"
+             "  tutti doctor: what is wrong with this host, or between hosts, and what mends it\n"
              "  by symptom: docs/troubleshooting.md; all settings explained: docs/configuration.md\n");
   return kOk;
 }

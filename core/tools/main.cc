@@ -1,6 +1,7 @@
 // The command `tutti`. Installed also as all_reduce_perf and so on: then the name is the subcommand.
 #include "tools/check_plugin.h"
 #include "tools/cli.h"
+#include "tools/doctor/doctor.h"
 #include "tools/perf.h"
 #include "tools/plan_tool.h"
 #include "tutti/tutti.h"
@@ -20,6 +21,7 @@ constexpr std::string_view kHelp =
     "  perf OP                measure and verify an operation (all_reduce, alltoall, ...)\n"
     "  tune                   measure which way is best for each operation and size, write a table, judge one\n"
     "  explain OP SIZE        how an operation of a size would run, what else there is, and who decided\n"
+    "  doctor                 what is wrong with this host, between hosts, or behind a log, and what mends it\n"
     "  info [TOPIC]           version, host, plugins loaded and skipped, devices, settings and where they come from\n"
     "  plan show|check|...    an algorithm's plan: show it, prove it right, simulate it; bytes by formula\n"
     "  map FILES              what ranks have sent to each other, from files that they wrote: table, heat map\n"
@@ -67,14 +69,17 @@ int dispatch(int argc, char **argv) {
   static constexpr struct {
     std::string_view name;
     int (*main)(int, char **);
-  } kCommands[] = {{"run", run_main},         {"perf", perf_main},        {"info", info_main},
-                   {"tune", tune_main},       {"explain", explain_main},  {"plan", plan_main},
-                   {"topo", topo_main},       {"map", map_main},          {"check-plugin", check_plugin_command},
+  } kCommands[] = {{"run", run_main},         {"perf", perf_main},
+                   {"info", info_main},       {"tune", tune_main},
+                   {"explain", explain_main}, {"plan", plan_main},
+                   {"doctor", doctor_main},   {"topo", topo_main},
+                   {"map", map_main},         {"check-plugin", check_plugin_command},
                    {"version", version_main}, {"--version", version_main}};
   for (const auto &c : kCommands)
     if (command == c.name) return c.main(argc - 1, argv + 1);
   print_error(fmt::format(
-      "unknown command \"{}\"; one of run, perf, tune, explain, info, plan, map, topo, check-plugin, version", command));
+      "unknown command \"{}\"; one of run, perf, tune, explain, doctor, info, plan, map, topo, check-plugin, version",
+      command));
   return kUsage;
 }
 

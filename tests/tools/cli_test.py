@@ -940,6 +940,62 @@ class Info(Tools):
             self.assertRegex(dot, r"^digraph \w+ \{\n(?:  .*;\n)+\}\n$")
 
 
+class Doctor(Tools):
+    DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "doctor")
+
+    def test_this_host_is_looked_at_for_people_and_for_programs(self):
+        r = run(TUTTI, "doctor", "--ranks", 2, "--all")
+        self.assertIn(r.returncode, (0, 1), r.all)
+        for word in ["limits\n", "network\n", "ranks", " ok"]:
+            self.assertIn(word, r.stdout)
+        r = run(TUTTI, "doctor", "--json")
+        report = json.loads(r.stdout)
+        self.assertEqual(r.returncode, int(any(f["level"] == "error" for f in report["findings"])))
+        self.assertTrue(all({"level", "topic", "id", "seen"} <= f.keys() for f in report["findings"]))
+        self.assertGreater(len(report["findings"]), 10)
+
+    def test_a_limit_that_is_too_low_is_an_error(self):
+        r = run("bash", "-c", f"ulimit -n 100; exec {TUTTI} doctor --ranks 1000")
+        self.assertEqual(r.returncode, 1, r.all)
+        self.assertIn("open files (ulimit -n): 100 soft, 100 hard", r.stdout)
+
+    def test_logs_are_explained_from_a_file_and_from_standard_input(self):
+        r = run(TUTTI, "doctor", "--log", os.path.join(self.DATA, "killed.log"))
+        self.assertEqual(r.returncode, 1, r.all)
+        self.assertIn("most lines name rank 2", r.stdout)
+        r = self.good(run(TUTTI, "doctor", "--log", os.path.join(self.DATA, "clean.log")))
+        self.assertIn("nothing known to be wrong", r.stdout)
+        r = run("bash", "-c", f"head -1 {self.DATA}/killed.log | {TUTTI} doctor --log - --json")
+        self.assertEqual(json.loads(self.good(r).stdout)["symptoms"], [])
+
+    def test_an_error_of_a_real_job_is_recognised(self):
+        failed = run(TUTTI, "perf", "all_reduce", "--ranks", 2, "-b", 8, "-e", 8, TUTTI_SOCKET_IFNAME="=nosuch0")
+        self.assertNotEqual(failed.returncode, 0)
+        r = subprocess.run([TUTTI, "doctor", "--json", "--log", "-"], input=failed.all, capture_output=True, text=True, timeout=LIMIT, env=clean_env())
+        self.assertEqual(json.loads(r.stdout)["symptoms"][0]["id"], "interface", failed.all)
+
+    def test_pairs_of_a_job_on_one_host(self):
+        r = self.good(run(TUTTI, "run", "-n", 3, "--", TUTTI, "doctor", "--job", "--json"))
+        report = json.loads(r.stdout)
+        self.assertEqual([h["ranks"] for h in report["hosts"]], [[0, 1, 2]])
+        self.assertEqual(sorted((p["a"], p["b"]) for p in report["same_host"]), [(0, 1), (0, 2), (1, 2)])
+        self.assertTrue(all(p["problem"] == "" and p["latency_us"] > 0 for p in report["same_host"]), report["same_host"])
+
+    def test_what_cannot_be_asked_for_is_refused(self):
+        for words, text in [(["--job"], "no launcher"), (["--hosts", "a"], "pairs need two"), (["--log", "x", "--job"], "excludes"),
+                            (["--hosts", "a,b;c"], "is no host name"), (["--ranks", "-1"], "--ranks")]:
+            r = run(TUTTI, "doctor", *words)
+            self.assertEqual(r.returncode, 64, r.all)
+            self.assertIn(text, r.all)
+        r = run(TUTTI, "doctor", "--log", "/nonexistent")
+        self.assertEqual(r.returncode, 2, r.all)
+
+    def test_hosts_that_cannot_be_started_end_it_with_the_reason(self):
+        r = run(TUTTI, "doctor", "--hosts", "a,b", "--ssh", "/bin/false", "--timeout", 20)
+        self.assertEqual(r.returncode, 2, r.all)
+        self.assertIn("a: it ended", r.stdout)
+
+
 class Tune(Tools):
     DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../data/tuner")
 
