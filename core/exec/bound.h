@@ -27,6 +27,7 @@ struct BoundLink {
   uint32_t fingerprint = 0;        // even; mixed into the operation's signature, which is odd, so that no word is 0
   int32_t peer = -1;               // -1: a collnet group
   const GroupCall *call = nullptr; // of links to groups: what is posted
+  uint64_t began = 0;              // messages before the present operation [owner]
 };
 
 // What only composed steps need.

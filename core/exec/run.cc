@@ -87,7 +87,7 @@ void EngineImpl::place(Bound &b, const OpArgs &args) {
   b.last_slices = slices_;
 }
 
-void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq) {
+void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq, uint64_t stamp) {
   active_ = &b;
   place(b, args);
   const bool p2p = args.call.coll == TUTTI_COLL_SEND_RECV;
@@ -119,6 +119,8 @@ void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq) {
     lane.done = 0;
     lane.finished = lane.step_count == 0;
     if (lane.finished && left_) left_--;
+    for (BoundLink &l : lane.recv) l.began = l.ring->seq;
+    for (BoundLink &l : lane.send) l.began = l.ring->seq;
   }
   if (b.ahead && queued(seq).posted) [[unlikely]] {
     b.lanes[0].pc = 1; // what it gives has been given
@@ -126,9 +128,8 @@ void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq) {
   }
   draining_ = false;
   frame_.unread = nullptr;
-  if (args.call.tag) [[unlikely]]
-    remember_tag(seq, args.call.tag);
-  remember(args.call, &b, seq, frame_.signature);
+  recorder_.start(seq, &b, stamp);
+  started_.store(seq, std::memory_order_release);
 }
 
 // One lane: no dependencies, no window; the tight loop.
@@ -332,11 +333,12 @@ EngineImpl::Drive EngineImpl::drive_groups(Bound &b, uint32_t polls) {
   return Drive::blocked;
 }
 
-void EngineImpl::complete() {
+void EngineImpl::complete(uint64_t stamp) {
   if (active_->store_fence) store_fence();
   active_ = nullptr;
-  noted_ = false;
-  completed_.store(completed_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  const uint64_t seq = completed_.load(std::memory_order_relaxed) + 1;
+  recorder_.complete(seq, stamp);
+  completed_.store(seq, std::memory_order_release);
 }
 
 bool EngineImpl::dependencies_met(const Queued &op) {
@@ -357,8 +359,11 @@ void EngineImpl::give_up(const Queued &op, const Engine &before) {
   die(std::move(e));
 }
 
-bool EngineImpl::drive_round(uint32_t polls) {
+// An operation begins when the one before it has completed, or when it is first looked at; the clock is read only where that is
+// not a moment after it was enqueued.
+bool EngineImpl::drive_round(uint32_t polls, bool at_once) {
   bool any = false;
+  uint64_t stamp = 0; // of the last completion in this round
   for (uint32_t ops = 0; ops < kRoundOps && !failed();) {
     if (!active_) {
       const uint64_t seq = completed_.load(std::memory_order_relaxed) + 1;
@@ -376,7 +381,7 @@ bool EngineImpl::drive_round(uint32_t polls) {
         }
         if (groups == Groups::instead) bound = const_cast<Bound *>(op.args.instead); // the engine's own
       }
-      start(*bound, op.args, seq);
+      start(*bound, op.args, seq, stamp ? stamp : at_once && op.first ? Recorder::kAtOnce : ticks::now());
       any = true;
     }
     moved_ = false;
@@ -384,7 +389,7 @@ bool EngineImpl::drive_round(uint32_t polls) {
     any |= moved_;
     if (moved_) blocked_since_ = {};
     if (d == Drive::done) {
-      complete();
+      complete(stamp = ticks::now());
       any = true;
       ops++;
       continue;
