@@ -220,7 +220,7 @@ const std::vector<Option> &table() {
      .help = "signal upon which a process writes the flight recorders of all its communicators; a handler that the application has "
              "installed before its first communicator is called, too",
      .env = "TUTTI_RECORD_SIGNAL", .choices = "off|USR1|USR2|HUP|QUIT|URG|WINCH",
-     .synonyms = "none=off|SIGUSR1=USR1|SIGUSR2=USR2|SIGHUP=HUP|SIGQUIT=QUIT|SIGURG=URG|SIGWINCH=WINCH"},
+     .synonyms = "none=off|sigusr1=USR1|sigusr2=USR2|sighup=HUP|sigquit=QUIT|sigurg=URG|sigwinch=WINCH"},
     {.key = "record.most_files", .type = TUTTI_OPT_INT, .default_value = "64",
      .help = "flight-recorder files that a process makes without being asked by tuttiCommDump; later ones are written only where a "
              "file of the same name is replaced",

@@ -165,13 +165,14 @@ Result<uint64_t> EngineImpl::enqueue(const Bound *bound, const OpArgs &args, std
   q.args = args;
   q.after.assign(after.begin(), after.end());
   q.posted = false;
-  q.first = first;
   copy_tables(q);
   if (args.preop_factor) {
     std::memcpy(&q.factor, args.preop_factor, dtype_bytes(bound->dtype));
     q.args.preop_factor = &q.factor;
   }
-  recorder_.enqueue(seq, args, bound);
+  // Nothing holds it up, and if nobody waits for it the progress thread soon looks: its start is time enough.
+  const bool at_once = first && progress_thread_ && after.empty();
+  recorder_.enqueue(seq, args, bound, at_once ? 0 : ticks::now());
   enqueued_ = seq;
   tail_.store(seq, std::memory_order_release);
   if (progress_thread_) driver::work_arrived();
@@ -191,13 +192,13 @@ Status EngineImpl::take_error(uint64_t seq) {
 
 Status EngineImpl::wait(uint64_t seq) {
   if (completed() >= seq) return take_error(seq);
-  const auto round = [&](bool at_once) {
+  const auto round = [&] {
     if (!own()) return false;
-    const bool moved = drive_round(polls_, at_once);
+    const bool moved = drive_round(polls_);
     disown();
     return moved;
   };
-  bool moved = round(progress_thread_); // usually one look is enough, and a waiter need not be announced
+  bool moved = round(); // usually one look is enough, and a waiter need not be announced
   if (completed() >= seq) [[likely]] {
     TUTTI_TRY(leave_rest());
     return take_error(seq);
@@ -209,7 +210,7 @@ Status EngineImpl::wait(uint64_t seq) {
       patience = {};
     else
       idle(patience);
-    moved = round(false);
+    moved = round();
   }
   waiters_.fetch_sub(1, std::memory_order_relaxed);
   if (completed() < seq) return stopped();
@@ -310,6 +311,7 @@ void EngineImpl::idle(Idle &state) {
 }
 
 void EngineImpl::on_blocked() {
+  if (unstamped_) look_at_clock();
   const auto now = Clock::now();
   if (blocked_since_ == Clock::time_point{}) {
     blocked_since_ = looked_ = now;

@@ -79,7 +79,6 @@ private:
     std::vector<uint64_t> tables;
     std::vector<Dependency> after;
     bool posted = false; // its contribution is on its way, see post_ahead()
-    bool first = false;  // nothing was before it when it came
     uint64_t factor = 0; // one element
     Tag tag;
   };
@@ -129,8 +128,9 @@ private:
   Drive run_lanes(Bound &bound, uint32_t polls);
   int advance(Bound &bound, Lane &lane);
   bool may_start(const Bound &bound, const Lane &lane) const;
-  void complete(uint64_t stamp);
-  bool drive_round(uint32_t polls, bool at_once = false); // at_once: by who waits, at its first look
+  uint64_t complete(); // returns when, as a stamp
+  void look_at_clock();
+  bool drive_round(uint32_t polls);
   bool dependencies_met(const Queued &op);
   void give_up(const Queued &op, const Engine &before);
 
@@ -212,6 +212,9 @@ private:
   uint64_t slices_ = 0;
   uint32_t left_ = 0; // lanes that have not finished
   bool moved_ = false, draining_ = false;
+  bool brief_ = false;     // the present operation is over in less than reading the clock twice is worth, see start()
+  bool unstamped_ = false; // it has begun, and the clock has not been read yet
+  uint64_t seen_ = 0;      // stamp of the last look at the clock while it waited
   uint32_t polls_ = 2000;
   uint32_t yields_ = 0;                        // 0 = by time
   bool crowded_ = false;                       // more ranks than cores

@@ -89,7 +89,7 @@ bool Recorder::read(uint64_t seq, Recorded *out) const {
   out->tagged = kind >> kTagged & 1;
   out->enqueued = l.enqueued.load(acquire);
   out->started = l.started.load(acquire);
-  if (out->started == kAtOnce) out->started = out->enqueued;
+  if (out->enqueued == 0) out->enqueued = out->started;
   const uint64_t done = l.done.load(acquire);
   out->done = done & ~kWell;
   out->failed = done != 0 && !(done & kWell);

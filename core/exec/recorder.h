@@ -40,8 +40,8 @@ public:
   Recorder(uint32_t operations, int nranks);
   uint32_t capacity() const { return mask_ + 1; }
 
-  // [the thread that enqueues]
-  void enqueue(uint64_t seq, const OpArgs &args, const Bound *bound) {
+  // [the thread that enqueues] stamp: 0 = it begins at once, so that it will be enough to know when it began.
+  void enqueue(uint64_t seq, const OpArgs &args, const Bound *bound, uint64_t stamp) {
     Line &l = line(seq);
     constexpr auto release = std::memory_order_release; // whoever sees one of these also sees that seq is not what it was
     const CallInfo &c = args.call;
@@ -57,20 +57,20 @@ public:
     l.bound.store(bound, release);
     l.started.store(0, release);
     l.done.store(0, release);
-    l.enqueued.store(ticks::now(), release);
+    l.enqueued.store(stamp, release);
     l.seq.store(seq, release);
   }
 
-  // [the owner]
+  // [the owner] stamp: 0 = to be told soon, by began().
   void start(uint64_t seq, const Bound *bound, uint64_t stamp) {
     Line &l = line(seq);
     if (l.bound.load(std::memory_order_relaxed) != bound) [[unlikely]]
       l.bound.store(bound, std::memory_order_release);
-    l.started.store(stamp, std::memory_order_release);
+    if (stamp) l.started.store(stamp, std::memory_order_release);
   }
+  void began(uint64_t seq, uint64_t stamp) { line(seq).started.store(stamp, std::memory_order_release); }
   void complete(uint64_t seq, uint64_t stamp) { line(seq).done.store(stamp | kWell, std::memory_order_release); }
   void lose(uint64_t seq) { line(seq).done.store(ticks::now() & ~kWell, std::memory_order_release); } // it failed alone
-  static constexpr uint64_t kAtOnce = 1; // a start's stamp: it was not held up, so that it began when it was enqueued
 
   // [any thread]
   bool read(uint64_t seq, Recorded *out) const; // false: overwritten, or just being written

@@ -12,6 +12,8 @@ namespace {
 
 constexpr uint32_t kPollsPerNetRound = 8; // asking a device takes as long as so many looks at memory
 constexpr uint32_t kEagerPolls = 128;     // polls without a pause: the answer is mostly a cache miss away
+constexpr uint32_t kPollsPerStamp = 32;   // of a brief operation: its end is known to so many
+constexpr uint64_t kBriefBytes = 1024;
 
 inline void cpu_pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -128,6 +130,13 @@ void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq, uint64_t stam
   }
   draining_ = false;
   frame_.unread = nullptr;
+  // Reading the clock takes as long as a tenth of the way of a small message. A brief operation reads it only while it waits:
+  // it has begun when it first waits, and ends with the last look.
+  brief_ = slices_ <= 1 && !b.multi && !b.step_major && !b.has_net && !b.selection.groups && !args.in_shape.bytes &&
+           args.in_shape.block_bytes <= kBriefBytes;
+  if (!stamp && !brief_) stamp = ticks::now();
+  unstamped_ = stamp == 0;
+  seen_ = 0;
   recorder_.start(seq, &b, stamp);
   started_.store(seq, std::memory_order_release);
 }
@@ -151,6 +160,7 @@ EngineImpl::Drive EngineImpl::run_single(Bound &b, uint32_t polls) {
           moved_ = true;
           continue;
         }
+        if (brief_ && idle_polls % kPollsPerStamp == 0) look_at_clock();
         if (r < 0 || ++idle_polls > polls) {
           lane.pc = static_cast<uint32_t>(s - first);
           return r < 0 ? Drive::failed : Drive::blocked;
@@ -333,12 +343,21 @@ EngineImpl::Drive EngineImpl::drive_groups(Bound &b, uint32_t polls) {
   return Drive::blocked;
 }
 
-void EngineImpl::complete(uint64_t stamp) {
+void EngineImpl::look_at_clock() {
+  seen_ = ticks::now();
+  if (!unstamped_) return;
+  recorder_.began(completed_.load(std::memory_order_relaxed) + 1, seen_);
+  unstamped_ = false;
+}
+
+uint64_t EngineImpl::complete() {
   if (active_->store_fence) store_fence();
   active_ = nullptr;
+  if (!brief_ || !seen_) look_at_clock();
   const uint64_t seq = completed_.load(std::memory_order_relaxed) + 1;
-  recorder_.complete(seq, stamp);
+  recorder_.complete(seq, seen_);
   completed_.store(seq, std::memory_order_release);
+  return seen_;
 }
 
 bool EngineImpl::dependencies_met(const Queued &op) {
@@ -359,9 +378,7 @@ void EngineImpl::give_up(const Queued &op, const Engine &before) {
   die(std::move(e));
 }
 
-// An operation begins when the one before it has completed, or when it is first looked at; the clock is read only where that is
-// not a moment after it was enqueued.
-bool EngineImpl::drive_round(uint32_t polls, bool at_once) {
+bool EngineImpl::drive_round(uint32_t polls) {
   bool any = false;
   uint64_t stamp = 0; // of the last completion in this round
   for (uint32_t ops = 0; ops < kRoundOps && !failed();) {
@@ -381,7 +398,7 @@ bool EngineImpl::drive_round(uint32_t polls, bool at_once) {
         }
         if (groups == Groups::instead) bound = const_cast<Bound *>(op.args.instead); // the engine's own
       }
-      start(*bound, op.args, seq, stamp ? stamp : at_once && op.first ? Recorder::kAtOnce : ticks::now());
+      start(*bound, op.args, seq, stamp);
       any = true;
     }
     moved_ = false;
@@ -389,7 +406,7 @@ bool EngineImpl::drive_round(uint32_t polls, bool at_once) {
     any |= moved_;
     if (moved_) blocked_since_ = {};
     if (d == Drive::done) {
-      complete(stamp = ticks::now());
+      stamp = complete();
       any = true;
       ops++;
       continue;
@@ -399,6 +416,7 @@ bool EngineImpl::drive_round(uint32_t polls, bool at_once) {
       any = true;
       continue;
     }
+    seen_ = 0; // it may be long until the next look
     if (d == Drive::failed)
       explain_fault();
     else if (!moved_ && !failed())

@@ -4,6 +4,7 @@
 #include "config/config.h"
 #include "exec/engine.h"
 #include "ras/flight_file.h"
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>

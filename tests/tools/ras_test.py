@@ -127,11 +127,11 @@ class Gdb(unittest.TestCase):
             self.skipTest("this user may not attach to processes: kernel.yama.ptrace_scope")
         self.assertRegex(said, r"communicator [0-9a-f]{16}: rank 0 of 2, 2 operations enqueued, 1 completed")
         self.assertRegex(said, r"communicator [0-9a-f]{16}: rank 1 of 2, 1 operations enqueued, 1 completed")
-        self.assertIn("runs all_reduce #2 (1024 of type", said)
+        self.assertIn("runs all_reduce #2 (1024 float sum)", said)
         self.assertIn("waits for rank 1 (recv, slice 1 of 1)", said)
         self.assertRegex(said, r"lane 0: step \d+ of \d+")
         self.assertRegex(said, r"to rank 1: \d+ messages in this operation; ever: \d+ messages, \d+ bytes")
-        self.assertIn("idle after all_reduce #1", said)
+        self.assertIn("idle after all_reduce #1 (1024 float sum)", said)
         self.assertIn('tuttiComm: rank 0 of 2, ready, "stuck"', said)
         self.assertIn('tuttiComm: rank 1 of 2, ready, "stuck"', said)
 

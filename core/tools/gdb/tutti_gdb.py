@@ -8,7 +8,10 @@ Only memory is read: nothing is called in the process, so that a core dump is as
 import gdb
 
 COLLECTIVES = ["all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "alltoall", "gather", "scatter", "barrier",
-               "send_recv"]
+               "sendrecv"]
+TYPES = ["int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2"]
+OPERATORS = ["sum", "prod", "max", "min", "avg", "premul_sum"]
+REDUCING = ["all_reduce", "reduce", "reduce_scatter"]
 MOST_OPERATIONS = 16  # of those that are enqueued
 NO_SYMBOLS = ("tutti-state: this process has no libtutti with debug information for its engine: it is not loaded, or was stripped; "
               "a core dump needs the same library file that the process had")
@@ -55,11 +58,17 @@ def number(value):
 
 def pointer(value):
     """What a unique_ptr or shared_ptr holds."""
-    for name in ("_M_head_impl", "_M_ptr"):
-        found = deep(value, name)
-        if found is not None:
-            return found
-    return value
+    t = value.type.strip_typedefs()
+    if t.code == gdb.TYPE_CODE_PTR:
+        return value
+    if t.code == gdb.TYPE_CODE_STRUCT:
+        for f in t.fields():
+            if not hasattr(f, "bitpos") or not (f.is_base_class or f.name in ("_M_ptr", "_M_t", "_M_head_impl")):
+                continue
+            found = pointer(value[f])
+            if found is not None:
+                return found
+    return None
 
 
 def vector(value):
@@ -85,14 +94,22 @@ def text(value):
 # ---- what is printed
 
 
+def name_in(names, index):
+    return names[index] if index < len(names) else str(index)
+
+
 def call_text(kind, count, called):
-    coll = kind >> 48 & 0xFF
-    name = COLLECTIVES[coll] if coll < len(COLLECTIVES) else "collective %d" % coll
+    """As errors of the library write it."""
+    coll = name_in(COLLECTIVES, kind >> 48 & 0xFF)
+    if coll in ("barrier", "sendrecv"):
+        return "%s #%d" % (coll, called)
+    what = "%d %s" % (count, name_in(TYPES, kind >> 40 & 0xFF))
+    if coll in REDUCING:
+        what += " " + name_in(OPERATORS, kind >> 32 & 0xFF)
     root = kind & 0xFFFFFFFF
-    parts = [] if name in ("barrier", "send_recv") else ["%d of type %d" % (count, kind >> 40 & 0xFF), "op %d" % (kind >> 32 & 0xFF)]
-    if parts and root != 0xFFFFFFFF:
-        parts.append("root %d" % root)
-    return "%s #%d%s" % (name, called, " (%s)" % ", ".join(parts) if parts else "")
+    if root != 0xFFFFFFFF:
+        what += " root %d" % root
+    return "%s #%d (%s)" % (coll, called, what)
 
 
 def way_text(bound):
@@ -274,13 +291,17 @@ PRINTERS = {
 }
 
 
+def name_of(of_type):
+    return str(of_type.strip_typedefs().unqualified()).removeprefix("struct ").removeprefix("class ")
+
+
 def look_up(value):
     t = value.type.strip_typedefs().unqualified()
     if t.code == gdb.TYPE_CODE_PTR:  # of a handle what it stands for is wanted
-        if str(t.target().strip_typedefs().unqualified()) != "tuttiComm" or int(value) == 0:
+        if name_of(t.target()) != "tuttiComm" or int(value) == 0:
             return None
         return Printer(value.dereference(), comm_text)
-    show = PRINTERS.get(str(t))
+    show = PRINTERS.get(name_of(t))
     return Printer(value, show) if show else None
 
 

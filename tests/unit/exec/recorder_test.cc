@@ -32,7 +32,7 @@ TEST_CASE("a record gives back what was enqueued, and its times in their order")
   const ticks::Reader before;
   Recorder ring(256, 4);
   OpArgs a = args_with(12);
-  ring.enqueue(12, a, nullptr);
+  ring.enqueue(12, a, nullptr, ticks::now());
   Recorded r;
   REQUIRE(ring.read(12, &r));
   CHECK(r.text() == "broadcast #12 (84 int32 root 12)");
@@ -53,12 +53,15 @@ TEST_CASE("a record gives back what was enqueued, and its times in their order")
   CHECK_FALSE(ring.read(12 + 256, &r));
 }
 
-TEST_CASE("an operation that was not held up began when it was enqueued, and one that failed alone says so") {
+TEST_CASE("an operation that was not held up was enqueued when it began, and one that failed alone says so") {
   Recorder ring(256, 4);
-  ring.enqueue(1, args_with(1), nullptr);
-  ring.start(1, nullptr, Recorder::kAtOnce);
-  ring.lose(1);
+  ring.enqueue(1, args_with(1), nullptr, 0);
+  ring.start(1, nullptr, 0);
   Recorded r;
+  REQUIRE(ring.read(1, &r));
+  CHECK(r.started == 0);
+  ring.began(1, ticks::now());
+  ring.lose(1);
   REQUIRE(ring.read(1, &r));
   CHECK(r.started == r.enqueued);
   CHECK(r.failed);
@@ -68,7 +71,7 @@ TEST_CASE("an operation that was not held up began when it was enqueued, and one
 TEST_CASE("the ring keeps as many operations as it was made for, the last ones") {
   Recorder ring(300, 4); // rounded up
   REQUIRE(ring.capacity() == 512);
-  for (uint64_t seq = 1; seq <= 1300; seq++) ring.enqueue(seq, args_with(seq), nullptr);
+  for (uint64_t seq = 1; seq <= 1300; seq++) ring.enqueue(seq, args_with(seq), nullptr, ticks::now());
   Recorded r;
   for (uint64_t seq = 1300 - 511; seq <= 1300; seq++) {
     REQUIRE(ring.read(seq, &r));
@@ -91,7 +94,7 @@ TEST_CASE("sends and receives are recorded with their peers and sizes, the first
   a.out_shape = {6, 0, out.data(), nullptr};
   a.in_peers = to.data();
   a.out_peers = from.data();
-  ring.enqueue(1, a, nullptr);
+  ring.enqueue(1, a, nullptr, ticks::now());
   Recorded r;
   REQUIRE(ring.read(1, &r));
   CHECK(r.transfers_in_all == 11);
@@ -115,7 +118,7 @@ TEST_CASE("who reads while operations are recorded as fast as can be never sees 
       OpArgs a = args_with(seq);
       tag = std::to_string(seq);
       if (seq % 3 == 0) a.call.tag = tag.c_str();
-      ring.enqueue(seq, a, nullptr);
+      ring.enqueue(seq, a, nullptr, ticks::now());
       ring.start(seq, nullptr, ticks::now());
       ring.complete(seq, ticks::now());
       newest.store(seq, std::memory_order_release);
