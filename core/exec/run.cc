@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kPollsPerNetRound = 8; // asking a device takes as long as so many looks at memory
 constexpr uint32_t kEagerPolls = 128;     // polls without a pause: the answer is mostly a cache miss away
-constexpr uint32_t kPollsPerStamp = 32;   // of a brief operation: its end is known to so many
+constexpr uint32_t kPollsPerStamp = 128;  // of a brief operation: its end is known to so many
 constexpr uint64_t kBriefBytes = 1024;
 
 inline void cpu_pause() {
@@ -132,8 +132,7 @@ void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq, uint64_t stam
   frame_.unread = nullptr;
   // Reading the clock takes as long as a tenth of the way of a small message. A brief operation reads it only while it waits:
   // it has begun when it first waits, and ends with the last look.
-  brief_ = slices_ <= 1 && !b.multi && !b.step_major && !b.has_net && !b.selection.groups && !args.in_shape.bytes &&
-           args.in_shape.block_bytes <= kBriefBytes;
+  brief_ = b.quick && slices_ <= 1 && !args.in_shape.bytes && args.in_shape.block_bytes <= kBriefBytes;
   if (!stamp && !brief_) stamp = ticks::now();
   unstamped_ = stamp == 0;
   seen_ = 0;
