@@ -111,27 +111,27 @@ std::string does_now(const Comm &c, int rank) {
 
 std::string explain(const Comm &c, Kind kind, const std::vector<int> &who, const OperationState &op) {
   const auto [ranks, since] = fellows(c, op);
-  const std::string culprits = ranks_text(who);
+  const std::string culprits = ranks_text(who), time = time_text(since);
   const bool one = who.size() == 1;
-  const std::string who_waits =
-      fmt::format("{} wait{} in since {}", ranks_text(ranks), ranks.size() == 1 ? "s" : "", time_text(since));
+  const std::string wait = fmt::format("{} {}", ranks_text(ranks), ranks.size() == 1 ? "waits" : "wait");
   switch (kind) {
   case Kind::absent:
-    return fmt::format("{} never called {} that {}; {}", culprits, op.text, who_waits,
+    return fmt::format("{} never called {} that {} in since {}; {}", culprits, op.text, wait, time,
                        one ? does_now(c, who.front()) : "they are idle");
   case Kind::no_file:
-    return fmt::format("{} left no file, and {} is what {}: stopped, gone, or the file is elsewhere", culprits, op.text,
-                       who_waits);
+    return fmt::format("{} left no file, while {} for {} in {} since {}: stopped, gone, or the file is elsewhere", culprits,
+                       wait, one ? "it" : "them", op.text, time);
   case Kind::held: {
     const FlightFile &f = c.ranks.at(who.front()).file;
     return fmt::format("{} has called {} but not started it for {}: what is before it on its stream has not ended, or nobody "
-                       "drives it; {} is what {}",
-                       ranks_text({who.front()}), f.record.state.oldest->text, time_text(waited(f)), op.text, who_waits);
+                       "drives it; {} in {} since {}",
+                       ranks_text({who.front()}), f.record.state.oldest->text, time_text(waited(f)), wait, op.text, time);
   }
   case Kind::finished:
-    return fmt::format("{} completed {} without sending all that {}", culprits, op.text, who_waits);
+    return fmt::format("{} completed {} without sending all that {} for since {}", culprits, op.text, wait, time);
   default:
-    return fmt::format("{} still move{} data in {} that {}: slow, not stuck", culprits, one ? "s" : "", op.text, who_waits);
+    return fmt::format("{} still move{} data in {} that {} in since {}: slow, not stuck", culprits, one ? "s" : "", op.text,
+                       wait, time);
   }
 }
 
