@@ -84,6 +84,12 @@ function(tutti_core_part name)
   endif()
 endfunction()
 
+# tutti_debug_info(FILE...): whole types for debuggers from these sources, whatever the build type. Code stays what it is.
+function(tutti_debug_info)
+  set(whole $<IF:$<CXX_COMPILER_ID:Clang>,-fstandalone-debug,-femit-class-debug-always>)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "-g;${whole}" SKIP_PRECOMPILE_HEADERS ON)
+endfunction()
+
 # tutti_add_test(NAME LABELS l... SOURCES ... [LIBS ...] [TIMEOUT s]): a doctest binary registered with ctest. A test of several ranks
 # counts as two processors, so that `ctest -j` runs a light test beside it and no second one of its kind.
 function(tutti_add_test name)

@@ -58,6 +58,16 @@ tuttiResult_t tuttiCommTraffic(tuttiComm_t comm, char *text, size_t cap, size_t 
   });
 }
 
+tuttiResult_t tuttiCommDump(tuttiComm_t comm, const char *path) {
+  return without_comm([&]() -> Status {
+    if (!comm) return fail(Code::invalid_argument, "dump: comm is NULL");
+    TUTTI_ASSIGN(c, visit(comm));
+    const auto flight = c->flight();
+    if (!flight) return fail(Code::invalid_usage, "dump: the communicator is still being set up: nothing has been recorded");
+    return flight->write(path ? path : "", "call");
+  });
+}
+
 tuttiResult_t tuttiCommMemory(tuttiComm_t comm, uint64_t *bytes, uint64_t *fds) {
   return on_comm(comm, [&](Communicator &c) -> Status {
     TUTTI_TRY(c.health());

@@ -3,6 +3,7 @@
 #include "bootstrap/bootstrap.h"
 #include "comm/select/select.h"
 #include "exec/engine.h"
+#include "ras/flight.h"
 #include "topology/topology.h"
 #include "tutti/tutti.h"
 #include <array>
@@ -46,6 +47,7 @@ struct Point {
 struct BlockTables {
   std::vector<uint64_t> in_bytes, in_offsets, out_bytes, out_offsets;
   std::vector<uint64_t> in_types, out_types; // of send/recv
+  std::vector<int32_t> in_peers, out_peers;  // likewise
   std::vector<uint32_t> order;               // blocks by offset, to see whether they overlap
 };
 
@@ -161,8 +163,9 @@ public:
   // asked: what holds for the calling thread, nullptr = nothing.
   Result<std::string> explain(std::string_view coll, uint64_t count, int type, const CallConfig *asked);
   Engine::Usage usage() const;
-  Result<std::string> traffic() const; // what this rank has sent and received, as JSON (traffic.cc)
-  void write_map();                    // the same to the file of comm.map_file, once [any thread]
+  Result<std::string> traffic() const;         // what this rank has sent and received, as JSON (traffic.cc)
+  void write_map();                            // the same to the file of comm.map_file, once [any thread]
+  std::shared_ptr<ras::Flight> flight() const; // its flight recorder, from the set-up of its engine to its end [any thread]
 
   // A split of this communicator goes on: its control plane is that split's.
   std::atomic<bool> splitting{false};
@@ -246,6 +249,7 @@ private:
   int rank_, nranks_; // fixed once init_split() knows
   InitOptions options_;
   std::shared_ptr<Core> core_;
+  std::shared_ptr<ras::Flight> flight_;
   Topology topology_, plain_topology_; // plain: without collnet groups
   CollnetFacts collnet_;
   CpuSet host_cpus_ = CpuSet::from_words({}); // of all ranks on this host
@@ -288,7 +292,7 @@ private:
 
   std::atomic<State> state_{State::working};
   std::atomic<bool> aborted_{false}, map_written_{false};
-  mutable std::mutex mutex_; // guards last_error_, end_, and core_ against threads other than the owner
+  mutable std::mutex mutex_; // guards last_error_, end_, and core_ and flight_ against threads other than the owner
   Error last_error_ = no_error();
   Error end_ = no_error(); // what ended the communicator; valid when failed
   JoinStop join_stop_;

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <optional>
 #include <set>
+#include <unistd.h>
 
 namespace tutti {
 namespace {
@@ -158,6 +159,7 @@ Status Communicator::set_up() {
   }();
   if (s.ok()) {
     state_.store(aborted_.load() ? State::failed : State::ready, std::memory_order_release);
+    core_->engine->note_event("set up", fmt::format("{} ranks on {} hosts", nranks_, topology_.node_count));
     log_ready();
     log::info(Subsys::init, "comm {:#x}: set up after joining took {:.1f} ms", core_->bootstrap->comm_id(),
               std::chrono::duration<double, std::milli>(Clock::now() - t0).count());
@@ -204,13 +206,18 @@ Status Communicator::start_engine(Iface<tutti_net_v1> net, std::span<const std::
   {
     std::lock_guard lock(mutex_);
     core_->engine = std::move(engine);
+    flight_ =
+        ras::Flight::begin({b.comm_id(), core_->job, options_.name, rank_, nranks_, b.peer(rank_).hostname, ::getpid(), ""},
+                           options_.config, *core_->engine);
   }
   // The engine may be gone when a late notice comes.
-  b.on_failure([weak = std::weak_ptr<Engine>(core_->engine)](const Error &e) {
+  b.on_failure([weak = std::weak_ptr<Engine>(core_->engine), flight = flight_](const Error &e) {
     if (auto alive = weak.lock()) alive->fail(e);
+    flight->failed();
   });
   if (b.failed()) {
     core_->engine->fail(b.failure().error());
+    flight_->failed();
     return b.failure();
   }
   TUTTI_ASSIGN(infos, b.allgather(joined(told, core_->engine->local_info()), deadline, "exchanging addresses"));

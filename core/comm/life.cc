@@ -52,12 +52,14 @@ Status Communicator::finalize() {
   State ready = State::ready;
   if (!state_.compare_exchange_strong(ready, State::finalized) && ready == State::working)
     state_.store(State::finalized, std::memory_order_release);
+  core_->engine->note_event("finalized", "");
   write_map();
   return {};
 }
 
 void Communicator::close() {
   write_map();
+  if (const auto flight = this->flight()) flight->end();
   state_.store(State::closed, std::memory_order_release);
   std::shared_ptr<Core> core;
   {
@@ -75,6 +77,11 @@ void Communicator::close() {
 std::shared_ptr<Core> Communicator::shared_core() const {
   std::lock_guard lock(mutex_);
   return core_;
+}
+
+std::shared_ptr<ras::Flight> Communicator::flight() const {
+  std::lock_guard lock(mutex_);
+  return flight_;
 }
 
 std::shared_ptr<Engine> Communicator::shared_engine() const {
@@ -148,8 +155,11 @@ Code Communicator::note(const Status &status) {
     log::warn(log::Subsys::coll, "{}", e.line());
     fail(e);
   }
-  quiesce();                                 // the caller may free its buffers now
-  if (state() == State::failed) write_map(); // it may never come to destroy
+  quiesce();                      // the caller may free its buffers now
+  if (state() == State::failed) { // it may never come to destroy
+    write_map();
+    if (const auto flight = this->flight()) flight->settle();
+  }
   return e.code;
 }
 

@@ -95,7 +95,7 @@ Status Communicator::submit_p2p(std::span<const P2pOp> ops, std::span<const tutt
   // Blocks lie anywhere in memory: their offsets count from the lowest one.
   BlockTables &t = p2p_tables_;
   t.in_bytes.clear(), t.in_offsets.clear(), t.out_bytes.clear(), t.out_offsets.clear();
-  t.in_types.clear(), t.out_types.clear();
+  t.in_types.clear(), t.out_types.clear(), t.in_peers.clear(), t.out_peers.clear();
   uintptr_t in_base = UINTPTR_MAX, out_base = UINTPTR_MAX;
   for (const P2pOp &o : ops)
     if (o.bytes) {
@@ -106,6 +106,7 @@ Status Communicator::submit_p2p(std::span<const P2pOp> ops, std::span<const tutt
     const P2pOp &o = ops[i];
     (o.sending ? t.in_bytes : t.out_bytes).push_back(o.bytes);
     (o.sending ? t.in_types : t.out_types).push_back(o.dtype);
+    (o.sending ? t.in_peers : t.out_peers).push_back(o.peer);
     const uintptr_t base = o.sending ? in_base : out_base;
     (o.sending ? t.in_offsets : t.out_offsets).push_back(o.bytes ? reinterpret_cast<uintptr_t>(o.buffer) - base : 0);
   }
@@ -116,6 +117,8 @@ Status Communicator::submit_p2p(std::span<const P2pOp> ops, std::span<const tutt
   args.out_shape = {static_cast<uint32_t>(t.out_bytes.size()), 0, t.out_bytes.data(), t.out_offsets.data()};
   args.in_marks = t.in_types.data();
   args.out_marks = t.out_types.data();
+  args.in_peers = t.in_peers.data();
+  args.out_peers = t.out_peers.data();
   args.call.coll = TUTTI_COLL_SEND_RECV;
   args.call.dtype = ops.size() == 1 ? ops[0].dtype : static_cast<tutti_dtype>(TUTTI_DT_UINT8);
   args.call.count = ops.size() == 1 ? ops[0].count : 0;

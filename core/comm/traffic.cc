@@ -1,9 +1,8 @@
 // What this rank has sent and received, as JSON: for tuttiCommTraffic and for the file of comm.map_file.
 #include "base/file.h"
 #include "comm/handle.h"
-#include "comm/map_path.h"
 #include "log/log.h"
-#include <filesystem>
+#include "ras/rank_file.h"
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -26,29 +25,7 @@ ordered_json link_json(const LinkTraffic &l) {
   return j;
 }
 
-std::string id_text(uint64_t comm) {
-  return fmt::format("{:016x}", comm);
-}
-
 } // namespace
-
-std::string map_path(std::string_view pattern, uint64_t comm, int rank) {
-  std::string path(pattern);
-  std::error_code none;
-  if (const auto what = std::filesystem::status(path, none); std::filesystem::exists(what) && std::filesystem::is_other(what))
-    return path; // a pipe or a device such as /dev/null: all write to it
-  if (path.ends_with('/')) path += "map.json";
-  const auto has = [&](char letter) {
-    for (size_t at = path.find('%'); at != std::string::npos && at + 1 < path.size(); at = path.find('%', at + 2))
-      if (path[at + 1] == letter) return true;
-    return false;
-  };
-  const std::string missing = fmt::format("{}{}", has('c') ? "" : ".%c", has('r') ? "" : ".%r");
-  const size_t name = path.rfind('/') + 1, dot = path.rfind('.'); // without a slash: 0
-  path.insert(dot != std::string::npos && dot > name ? dot : path.size(), missing);
-  const std::pair<char, std::string> more[] = {{'c', id_text(comm)}, {'r', std::to_string(rank)}};
-  return log::expand_file(path, more);
-}
 
 Result<std::string> Communicator::traffic() const {
   const auto core = shared_core();
@@ -67,7 +44,7 @@ Result<std::string> Communicator::traffic() const {
                                                         : "open"}};
   if (failed) rank["error"] = last_error().line();
   rank["links"] = std::move(links);
-  ordered_json comm{{"id", id_text(core->bootstrap->comm_id())}, {"name", options_.name}, {"nranks", nranks_}};
+  ordered_json comm{{"id", ras::comm_id_text(core->bootstrap->comm_id())}, {"name", options_.name}, {"nranks", nranks_}};
   comm["ranks"].push_back(std::move(rank));
   ordered_json out{{"format", "tutti-map"}, {"version", 1}};
   out["communicators"].push_back(std::move(comm));
@@ -81,7 +58,7 @@ void Communicator::write_map() {
   if (!core || !core->engine || map_written_.exchange(true)) return;
   const Status written = guarded([&]() -> Status {
     TUTTI_ASSIGN(json, traffic());
-    return replace_file(map_path(pattern, core->bootstrap->comm_id(), rank_), json + "\n");
+    return replace_file(ras::rank_file(pattern, "map.json", core->bootstrap->comm_id(), rank_), json + "\n");
   });
   if (!written.ok())
     log::write_once(log::Level::warn, log::Subsys::coll, "comm.map_file",

@@ -208,6 +208,24 @@ const std::vector<Option> &table() {
              "%p the process, %r the rank, %c the communicator; %c and %r are added where they lack (empty = nowhere)",
      .env = "TUTTI_COMM_MAP_FILE", .scope = Scope::communicator},
 
+    // ---- record: the flight recorder
+    {.key = "record.operations", .type = TUTTI_OPT_INT, .default_value = "256",
+     .help = "operations of each communicator that the flight recorder remembers, rounded up to a power of two",
+     .env = "TUTTI_RECORD_OPERATIONS", .min = 256, .max = 1 << 16, .scope = Scope::communicator},
+    {.key = "record.file",
+     .help = "file that each rank writes its flight recorder to when a communicator fails, on record.signal and by tuttiCommDump: %h "
+             "is the host, %p the process, %r the rank, %c the communicator; %c and %r are added where they lack (empty = nowhere)",
+     .env = "TUTTI_RECORD_FILE", .scope = Scope::communicator},
+    {.key = "record.signal", .default_value = "off",
+     .help = "signal upon which a process writes the flight recorders of all its communicators; a handler that the application has "
+             "installed before its first communicator is called, too",
+     .env = "TUTTI_RECORD_SIGNAL", .choices = "off|USR1|USR2|HUP|QUIT|URG|WINCH",
+     .synonyms = "none=off|sigusr1=USR1|sigusr2=USR2|sighup=HUP|sigquit=QUIT|sigurg=URG|sigwinch=WINCH"},
+    {.key = "record.most_files", .type = TUTTI_OPT_INT, .default_value = "64",
+     .help = "flight-recorder files that a process makes without being asked by tuttiCommDump; later ones are written only where a "
+             "file of the same name is replaced",
+     .env = "TUTTI_RECORD_MOST_FILES", .min = 1, .max = 1 << 20},
+
     // ---- topology
     {.key = "topology.file", .help = "XML file that describes this host, completed by what is found (empty = found out)",
      .env = "TUTTI_TOPO_FILE", .aliases = {"NCCL_TOPO_FILE"}},

@@ -467,6 +467,7 @@ Result<std::unique_ptr<Bound>> bind_plan(Transport &transport, Workspace &worksp
   TUTTI_TRY(Binder(transport, workspace, *bound).run());
   bound->multi = bound->lanes.size() > 1;
   bound->ahead = posts_once(*bound);
+  bound->quick = !bound->multi && !bound->step_major && !bound->has_net && !selection.groups;
   bound->summary = summary_of(*bound);
   bound->way = mix32(text_hash(bound->way_text()));
   return bound;

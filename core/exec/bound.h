@@ -27,6 +27,7 @@ struct BoundLink {
   uint32_t fingerprint = 0;        // even; mixed into the operation's signature, which is odd, so that no word is 0
   int32_t peer = -1;               // -1: a collnet group
   const GroupCall *call = nullptr; // of links to groups: what is posted
+  uint64_t began = 0;              // messages before the present operation [owner]
 };
 
 // What only composed steps need.
@@ -154,6 +155,7 @@ public:
   std::vector<Geo> geo; // 2 per group
   uint32_t pieces_in = 1, pieces_out = 1, groups = 1, window = 0;
   bool multi = false, step_major = false, has_net = false;
+  bool quick = false;                                        // one lane, in memory only
   bool has_groups = false;                                   // of this rank
   std::vector<std::unique_ptr<const GroupCall>> group_calls; // of its links to them
   bool ahead = false;                    // one post and what comes back: it may be posted while operations before it still run

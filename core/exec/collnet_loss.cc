@@ -71,7 +71,6 @@ EngineImpl::Drive EngineImpl::watch_groups() {
   if (now - resolved_at_ < kLastResults) return Drive::blocked;
   if (port) port->close();
   active_ = nullptr;
-  noted_ = false;
   return Drive::lost;
 }
 
@@ -130,6 +129,8 @@ void EngineImpl::fail_operation(const CallInfo &call, uint64_t seq) {
     first_error_.store(op_errors_.front().first, std::memory_order_release);
   }
   log::warn(log::Subsys::coll, "{}", e.line());
+  note_event("operation failed", e.message);
+  recorder_.lose(seq);
   blocked_since_ = {}; // the next one's time begins with it
   completed_.store(seq, std::memory_order_release);
 }
@@ -180,7 +181,7 @@ void EngineImpl::on_loss(int from, const Diagnose &d, const std::string &text) {
     groups_last_.store(d.number, std::memory_order_relaxed);
     loss_.store(Loss::resolved, std::memory_order_seq_cst);
   }
-  log::warn(log::Subsys::coll, "comm {:#x}: collnet is not used any more: {}", bootstrap_.comm_id(), text);
+  log::warn(log::Subsys::coll, "comm {:#x}: collnet is not used any more: {}", comm_, text);
 }
 
 void EngineImpl::count_halted(int from, uint64_t number) {

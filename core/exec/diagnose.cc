@@ -12,6 +12,7 @@ namespace tutti {
 namespace {
 
 constexpr auto kAnswerTime = std::chrono::seconds(2); // a crowded machine; a peer that lives answers at once
+constexpr size_t kMostAsked = 256;                    // ranks, by one that wants to know where the waiting ends
 
 bool has_message(const Ring &r, Transport &transport) {
   if (r.group) return transport.collnet()->arrived(r);
@@ -96,27 +97,59 @@ std::string EngineImpl::wait_text(std::span<const WaitFor> waits, uint64_t slice
   return out;
 }
 
+// Messages of the present operation, by peer and direction.
+size_t EngineImpl::note_progress() {
+  size_t n = 0;
+  const auto add = [&](const BoundLink &l, bool sending) {
+    const uint64_t messages = l.ring->seq - l.began;
+    const auto end = progress_.begin() + static_cast<std::ptrdiff_t>(n);
+    const auto at = std::find_if(progress_.begin(), end,
+                                 [&](const EngineState::Progress &p) { return p.peer == l.peer && p.sending == sending; });
+    if (at != end)
+      at->messages += messages;
+    else if (n < progress_.size())
+      progress_[n++] = {l.peer, sending, messages};
+  };
+  for (const Lane &lane : active_->lanes) {
+    for (const BoundLink &l : lane.recv) add(l, false);
+    for (const BoundLink &l : lane.send) add(l, true);
+  }
+  return n;
+}
+
 // Kept as numbers: a wait of a millisecond is ordinary, and must not allocate.
 void EngineImpl::note_waiting() {
+  if (!active_) return;
+  std::array<WaitFor, kMostNamed> now{};
+  const size_t count = waiting_for(now);
+  const uint64_t seq = started_.load(std::memory_order_relaxed), stamp = ticks::now();
   std::lock_guard lock(mutex_);
-  waits_count_ = waiting_for(waits_);
+  for (size_t i = 0; i < count; i++) {
+    const auto same = [&](const WaitFor &w) {
+      return w.peer == now[i].peer && w.receiving == now[i].receiving && w.slice == now[i].slice;
+    };
+    const auto end = waits_.begin() + static_cast<std::ptrdiff_t>(waits_seq_ == seq ? waits_count_ : 0);
+    const auto before = std::find_if(waits_.begin(), end, same);
+    now[i].since = before != end ? before->since : stamp;
+  }
+  waits_ = now;
+  waits_count_ = count;
   waits_slices_ = slices_;
-  waits_seq_ = started_.load(std::memory_order_relaxed);
-  noted_ = true;
+  waits_seq_ = seq;
+  waits_noted_ = stamp;
+  progress_count_ = note_progress();
 }
 
 std::string EngineImpl::recent_call(uint64_t seq) const {
-  Remembered call;
-  if (seq == 0 || !read_recent(recent_[seq % kRecent], &call) || call.seq != seq) return "an operation long ago";
-  return call.text();
+  Recorded call;
+  return recorder_.read(seq, &call) ? call.text() : "an operation long ago";
 }
 
 // The call, and behind a NUL also how it is run: what tells two ranks apart that make the same call.
 std::string EngineImpl::call_and_way(uint64_t seq) const {
   std::string out = recent_call(seq);
   std::lock_guard lock(mutex_); // until the bound has been looked at
-  const Recent &r = recent_[seq % kRecent];
-  const Bound *b = r.seq.load(std::memory_order_relaxed) == seq ? r.bound.load(std::memory_order_relaxed) : nullptr;
+  const Bound *b = recorder_.bound_of(seq);
   return out + '\0' + out + (b ? b->way_text() : "");
 }
 
@@ -166,7 +199,9 @@ void EngineImpl::report_unreadable(const Mismatch &m) {
 }
 
 void EngineImpl::ask(int peer, Diagnose d, const std::string &text) {
-  if (questions_.empty()) answer_until_ = Clock::now() + kAnswerTime;
+  const auto now = Clock::now();
+  if (questions_.empty()) ask_until_ = now + 2 * kAnswerTime;
+  answer_until_ = std::min(now + kAnswerTime, ask_until_);
   d.nonce = nonce_++;
   if (send_diagnose(bootstrap_, peer, d, text).ok()) questions_.push_back({peer, d.nonce});
 }
@@ -178,7 +213,7 @@ bool EngineImpl::answered() {
          });
 }
 
-std::optional<EngineImpl::Answer> EngineImpl::answer_of(int peer) {
+std::optional<EngineImpl::Answer> EngineImpl::answer_of(int peer) const {
   const auto q = std::find_if(questions_.begin(), questions_.end(), [&](const Question &x) { return x.peer == peer; });
   if (q == questions_.end()) return std::nullopt;
   std::lock_guard lock(mutex_);
@@ -250,12 +285,12 @@ void EngineImpl::report_mismatch(int peer, uint16_t conn, uint32_t got, bool hav
 // Which of this rank's calls sent a message with this signature to `from` on `conn`: the newest that fits, else the newest.
 uint64_t EngineImpl::call_for(int from, uint32_t conn, uint32_t got, bool have_signature) const {
   const uint64_t started = started_.load(std::memory_order_acquire);
-  for (uint64_t seq = started; have_signature && seq > 0 && started - seq < kRecent; seq--) {
-    const Recent &r = recent_[seq % kRecent];
+  Recorded one;
+  for (uint64_t seq = started; have_signature && seq >= oldest_recorded(); seq--) {
     std::lock_guard lock(mutex_); // until b has been looked at
-    const Bound *b = r.bound.load(std::memory_order_relaxed);
-    const auto signature = static_cast<uint32_t>(r.root_signature.load(std::memory_order_relaxed));
-    if (r.seq.load(std::memory_order_relaxed) != seq || !b) continue;
+    if (!recorder_.read(seq, &one) || !one.bound) continue;
+    const Bound *b = one.bound;
+    const uint32_t signature = call_signature(one.call);
     for (const Lane &lane : b->lanes)
       for (const BoundLink &l : lane.send)
         if ((l.peer == from || l.ring->cold->geometry.readers) && l.ring->cold->conn == conn &&
@@ -273,7 +308,7 @@ void EngineImpl::on_diagnose(Message message) {
   switch (d.type) {
   case Diagnosis::answer: {
     std::lock_guard lock(mutex_);
-    if (answers_.size() < 64) answers_[d.nonce] = {d, std::move(text)};
+    if (answers_.size() < kMostAsked) answers_[d.nonce] = {d, std::move(text)};
     return;
   }
   case Diagnosis::inquire:
@@ -308,31 +343,70 @@ void EngineImpl::on_diagnose(Message message) {
 void EngineImpl::say_doing(Diagnose *answer) const {
   const uint64_t done = completed();
   answer->doing = tail_.load(std::memory_order_acquire) > done ? Doing::busy : Doing::idle;
-  Remembered last;
-  if (done == 0 || !read_recent(recent_[done % kRecent], &last) || last.seq != done) return;
-  answer->got = last.signature;
+  {
+    std::lock_guard lock(mutex_);
+    const bool waits = waits_seq_ == started_.load(std::memory_order_relaxed) && waits_seq_ > done;
+    answer->wait_count = waits ? static_cast<uint32_t>(waits_count_) : 0;
+    for (size_t i = 0; i < answer->wait_count; i++) answer->waits[i] = waits_[i].peer;
+  }
+  Recorded last;
+  if (!recorder_.read(done, &last)) return;
+  answer->got = call_signature(last.call);
   answer->number = last.call.number;
 }
 
-// What the ranks do that were asked. absent: the first of them that has not called the operation, or does not answer; -1: none.
-std::string EngineImpl::answers_text(int *absent) {
-  Remembered mine;
-  const bool known = read_recent(recent_[started_.load(std::memory_order_relaxed) % kRecent], &mine);
-  std::string said;
-  *absent = -1;
-  for (const Question &q : questions_) {
-    const auto answer = answer_of(q.peer);
-    const bool idle = answer && answer->head.doing == Doing::idle;
-    const bool done = idle && known && answer->head.number == mine.call.number && answer->head.got == mine.signature;
-    std::string does = answer ? "is in " + answer->text : "does not answer";
-    if (idle) does = done ? "has completed it" : "has not called it: it is " + answer->text;
-    if (*absent < 0 && (!answer || (idle && !done))) *absent = q.peer;
-    said += fmt::format("; rank {} {}", q.peer, does);
+// Who has answered may itself wait: whom it waits for is asked, too, until the ranks are found that wait for nobody.
+void EngineImpl::follow_answers() {
+  Diagnose d;
+  d.type = Diagnosis::ask;
+  for (size_t i = 0; i < questions_.size(); i++) {
+    if (questions_[i].followed) continue;
+    const auto answer = answer_of(questions_[i].peer);
+    if (!answer) continue;
+    questions_[i].followed = true;
+    for (size_t w = 0; w < std::min<size_t>(answer->head.wait_count, kMostNamed); w++) {
+      const int peer = answer->head.waits[w];
+      const bool known = peer == rank_ || peer < 0 || peer >= bootstrap_.nranks() ||
+                         std::any_of(questions_.begin(), questions_.end(), [&](const Question &q) { return q.peer == peer; });
+      if (!known && questions_.size() < kMostAsked && Clock::now() < ask_until_) ask(peer, d, "");
+    }
   }
-  return said;
 }
 
-// Asks at the first call, ends when the answers are there or late: the groups if that helps, else all.
+// What a rank does that was asked. cause: how surely the wait ends there: 3 it does not answer, 2 it has not called the
+// operation, 1 it waits for nobody, 0 it waits for others, or has done its part.
+std::string EngineImpl::answer_text(int peer, int *cause) const {
+  Recorded mine;
+  const bool known = recorder_.read(started_.load(std::memory_order_relaxed), &mine);
+  const auto answer = answer_of(peer);
+  *cause = 3;
+  if (!answer) return "does not answer";
+  const Diagnose &d = answer->head;
+  const bool idle = d.doing == Doing::idle;
+  const bool done = idle && known && d.number == mine.call.number && d.got == call_signature(mine.call);
+  *cause = done || d.wait_count ? 0 : idle ? 2 : 1;
+  if (!idle) return "is in " + answer->text;
+  return done ? "has completed it" : "has not called it: it is " + answer->text;
+}
+
+// What those do that this rank waits for, and where the waiting ends. absent: the rank that it ends at, for it has not called
+// the operation or does not answer; -1: none.
+std::string EngineImpl::answers_text(std::span<const WaitFor> waits, int *absent) {
+  std::string said, end;
+  int worst = 0, where = -1;
+  bool direct = false;
+  for (const Question &q : questions_) {
+    int cause = 0;
+    const std::string does = answer_text(q.peer, &cause);
+    const bool asked_first = std::any_of(waits.begin(), waits.end(), [&](const WaitFor &w) { return w.peer == q.peer; });
+    if (asked_first) said += fmt::format("; rank {} {}", q.peer, does);
+    if (cause > worst) worst = cause, where = q.peer, end = does, direct = asked_first;
+  }
+  *absent = worst >= 2 ? where : -1;
+  return where < 0 || direct ? said : fmt::format("{}; in the end rank {} {}", said, where, end);
+}
+
+// Asks at the first call and on, ends when the answers are there or late: the groups if that helps, else all.
 void EngineImpl::expire(Nanos waited) {
   std::array<WaitFor, kMostNamed> room{};
   const std::span<const WaitFor> waits(room.data(), waiting_for(room));
@@ -343,15 +417,16 @@ void EngineImpl::expire(Nanos waited) {
       if (std::none_of(questions_.begin(), questions_.end(), [&](const Question &q) { return q.peer == w.peer; }))
         ask(w.peer, d, "");
   }
+  follow_answers();
   if (!answered()) return;
   int absent = -1;
-  const std::string said = answers_text(&absent);
+  const std::string said = answers_text(waits, &absent);
   std::string who = waits.empty() ? "the network" : wait_text(waits, slices_);
   const auto group = std::find_if(waits.begin(), waits.end(), [](const WaitFor &w) { return w.group >= 0; });
   if (group != waits.end()) who += fmt::format(" [{}]", transport_->collnet()->describe(static_cast<uint32_t>(group->group)));
   Error e;
   e.code = Code::timeout;
-  e.peer = group == waits.end() && !waits.empty() ? waits.front().peer : absent;
+  e.peer = absent >= 0 || group != waits.end() || waits.empty() ? absent : waits.front().peer;
   e.operation = recent_call(started_.load(std::memory_order_relaxed));
   e.message = fmt::format("{} made no progress for {} ms; it waits for {}{}", e.operation,
                           std::chrono::duration_cast<std::chrono::milliseconds>(waited).count(), who, said);

@@ -2,6 +2,7 @@
 #pragma once
 #include "base/status.h"
 #include "bootstrap/bootstrap.h"
+#include <array>
 
 namespace tutti {
 
@@ -20,14 +21,18 @@ enum class Diagnosis : uint32_t {
 };
 
 enum class Doing : uint32_t { unknown = 0, busy = 1, idle = 2 };
+constexpr size_t kMostNamed = 8; // ranks asked and named in one error
 
-// Followed by text. The answer to `ask` says what the rank does; got and number are of the call that it completed last.
+// Followed by text. The answer to `ask` says what the rank does, and whom it waits for; got and number are of the call that it
+// completed last.
 struct Diagnose {
   Diagnosis type{};
   uint32_t conn = 0, got = 0, way = 0;
   uint32_t has_signature = 0;
   Doing doing = Doing::unknown;
   uint64_t nonce = 0, number = 0;
+  uint32_t wait_count = 0, reserved = 0;
+  std::array<int32_t, kMostNamed> waits{};
 };
 inline const uint64_t kDiagnoseTag = make_tag(MsgKind::diagnose, 0);
 

@@ -56,8 +56,9 @@ Result<std::shared_ptr<Engine>> Engine::create(Bootstrap &bootstrap, const Regis
 }
 
 EngineImpl::EngineImpl(Bootstrap &bootstrap, std::shared_ptr<const Config> config)
-    : bootstrap_(bootstrap), config_(std::move(config)), timeout_(config_->duration("core.timeout")), rank_(bootstrap.rank()),
-      progress_thread_(config_->flag("exec.progress_thread")), queue_(new Queued[kQueue]) {}
+    : bootstrap_(bootstrap), config_(std::move(config)), timeout_(config_->duration("core.timeout")),
+      comm_(bootstrap.comm_id()), rank_(bootstrap.rank()), progress_thread_(config_->flag("exec.progress_thread")),
+      queue_(new Queued[kQueue]), recorder_(static_cast<uint32_t>(config_->number("record.operations")), bootstrap.nranks()) {}
 
 Status EngineImpl::open(Iface<tutti_net_v1> net) {
   TUTTI_ASSIGN(transport, Transport::create(bootstrap_, config_, net, [this](const Error &e) { die(e); }));
@@ -118,8 +119,7 @@ Result<const Bound *> EngineImpl::bind(std::shared_ptr<const Plan> plan, const S
 void EngineImpl::release(const Bound *bound) {
   {
     std::lock_guard lock(mutex_);
-    for (Recent &r : recent_)
-      if (r.bound.load(std::memory_order_relaxed) == bound) r.bound.store(nullptr, std::memory_order_relaxed);
+    recorder_.forget(bound);
   }
   std::erase_if(bounds_, [&](const auto &b) { return b.get() == bound; });
 }
@@ -158,7 +158,8 @@ Result<uint64_t> EngineImpl::enqueue(const Bound *bound, const OpArgs &args, std
   TUTTI_TRY(check_args(*bound, args));
   const uint64_t seq = enqueued_ + 1;
   if (seq > kQueue && completed() < seq - kQueue) TUTTI_TRY(wait(seq - kQueue));
-  if (completed() == enqueued_) queue_start_ = seq; // nobody reads the queue: its first entry is the one in the cache
+  const bool first = completed() == enqueued_;
+  if (first) queue_start_ = seq; // nobody reads the queue: its first entry is the one in the cache
   Queued &q = queued(seq);
   q.bound = const_cast<Bound *>(bound); // the engine's own; callers only hold it
   q.args = args;
@@ -169,6 +170,9 @@ Result<uint64_t> EngineImpl::enqueue(const Bound *bound, const OpArgs &args, std
     std::memcpy(&q.factor, args.preop_factor, dtype_bytes(bound->dtype));
     q.args.preop_factor = &q.factor;
   }
+  // Nothing holds it up, and if nobody waits for it the progress thread soon looks: its start is time enough.
+  const bool at_once = first && progress_thread_ && after.empty();
+  recorder_.enqueue(seq, args, bound, at_once ? 0 : ticks::now());
   enqueued_ = seq;
   tail_.store(seq, std::memory_order_release);
   if (progress_thread_) driver::work_arrived();
@@ -307,6 +311,7 @@ void EngineImpl::idle(Idle &state) {
 }
 
 void EngineImpl::on_blocked() {
+  if (unstamped_) look_at_clock();
   const auto now = Clock::now();
   if (blocked_since_ == Clock::time_point{}) {
     blocked_since_ = looked_ = now;
@@ -316,34 +321,10 @@ void EngineImpl::on_blocked() {
   if (now - looked_ < kLookEvery) return;
   looked_ = now;
   if (loss_.load(std::memory_order_acquire) == Loss::halted) return await_agreement(now);
-  if (!noted_) note_waiting();
+  note_waiting();
   look_for_disagreement();
   if (!failed()) inquire(now);
   if (!failed() && now - blocked_since_ >= timeout_) expire(now - blocked_since_);
-}
-
-void EngineImpl::remember(const CallInfo &c, const Bound *bound, uint64_t seq, uint32_t signature) {
-  Recent &r = recent_[seq % kRecent];
-  constexpr auto release = std::memory_order_release; // whoever sees one of these also sees that seq is not what it was
-  r.seq.store(0, std::memory_order_relaxed);
-  r.type_op.store(uint64_t(c.tag != nullptr) << kTagged | uint64_t(c.coll) << 48 | uint64_t(c.dtype) << 32 | c.op, release);
-  r.root_signature.store(uint64_t(static_cast<uint32_t>(c.root)) << 32 | signature, release);
-  r.count.store(c.count, release);
-  r.table.store(c.table, release);
-  r.number.store(c.number, release);
-  r.bound.store(bound, release);
-  r.seq.store(seq, release);
-  started_.store(seq, std::memory_order_release);
-}
-
-// Before remember(), which has to make no call.
-void EngineImpl::remember_tag(uint64_t seq, const char *text) {
-  Tag tag;
-  tag.set(text);
-  std::array<uint64_t, kTagWords> words;
-  std::memcpy(words.data(), tag.text.data(), sizeof words);
-  recent_[seq % kRecent].seq.store(0, std::memory_order_relaxed);
-  for (size_t i = 0; i < kTagWords; i++) recent_tags_[seq % kRecent][i].store(words[i], std::memory_order_release);
 }
 
 void EngineImpl::die(Error error) {
@@ -361,6 +342,7 @@ void EngineImpl::fail(const Error &error) {
     error_ = Status(error);
     failed_.store(true, std::memory_order_release);
   }
+  note_event("failed", error.line());
 }
 
 Status EngineImpl::error() const {

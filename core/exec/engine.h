@@ -5,6 +5,8 @@
 #include "base/status.h"
 #include "base/time.h"
 #include "bootstrap/bootstrap.h"
+#include "exec/call.h"
+#include "exec/state.h"
 #include "plan/chunks.h"
 #include "plan/plan.h"
 #include "plugin/registry.h"
@@ -25,20 +27,6 @@ struct Selection {
   bool groups = false;     // some rank's plan uses collnet groups
 };
 
-// The call as the user made it, for signatures and messages.
-struct CallInfo {
-  tutti_coll coll = TUTTI_COLL_ALL_REDUCE;
-  tutti_dtype dtype = TUTTI_DT_FLOAT32;
-  uint32_t op = 0; // tuttiRedOp_t as given, premul sums as tuttiNumOps
-  int32_t root = -1;
-  uint64_t count = 0;  // elements as given; of alltoallv and groups: 0, where all ranks know all blocks: their sum
-  uint64_t number = 0; // of this communicator's operations, from 1
-  uint64_t table = 0;  // digest of all blocks' counts where all ranks know them; 0 = blocks are alike, or known to some only
-  const char *tag = nullptr; // the user's own, up to kTagBytes; copied by whoever keeps the call
-};
-constexpr size_t kTagBytes = 63;
-std::string describe(const CallInfo &call); // "all_reduce #12 (262144 float sum) [tag]"
-
 // A plan resolved to links, kernels and chunk arithmetic for (selection, type, op). Owned by the engine; opaque.
 class Bound;
 
@@ -49,6 +37,8 @@ struct OpArgs {
   BufferShape in_shape, out_shape;
   // One per block, or nullptr: what both ends of a message must agree on beside its size (send/recv: the type).
   const uint64_t *in_marks = nullptr, *out_marks = nullptr;
+  // One per block, or nullptr: whom sends and receives go to, for the flight recorder. Read only by enqueue().
+  const int32_t *in_peers = nullptr, *out_peers = nullptr;
   bool in_place = false;              // IN and OUT overlap where the collective allows it
   const void *preop_factor = nullptr; // one element of dtype, copied; nullptr = no pre-operation
   uint64_t postop_divisor = 0;        // 0 = no post-operation
@@ -139,6 +129,11 @@ public:
   // What this rank does now, for other ranks' diagnoses and `tutti ras`: "all_reduce #12 (...), waits for rank 3 (recv, slice 2
   // of 9)".
   virtual std::string activity() const = 0; // [any thread]
+  // The same as data, and all that the flight recorder has. Neither waits for the owner. [any thread]
+  virtual EngineState state() const = 0;
+  virtual EngineRecord record() const = 0;
+  // Something that befell the communicator, for the flight recorder: "revoked", "by rank 3". [any thread]
+  virtual void note_event(std::string_view kind, std::string_view text) = 0;
 
   struct Usage {
     uint64_t bytes = 0, fds = 0;

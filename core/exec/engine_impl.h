@@ -4,6 +4,7 @@
 #include "exec/bound.h"
 #include "exec/diagnose.h"
 #include "exec/engine.h"
+#include "exec/recorder.h"
 #include "transport/transport.h"
 #include <array>
 #include <cstring>
@@ -15,19 +16,7 @@
 namespace tutti {
 
 constexpr uint32_t kRoundOps = 32; // completed in one round at most: the others of the process want their turn
-constexpr uint32_t kRecent = 32;   // calls remembered for diagnoses
-constexpr size_t kMostNamed = 8;   // ranks asked and named in one error
-
-// A copy of a call's tag.
-struct Tag {
-  std::array<char, kTagBytes + 1> text{};
-  void set(const char *from) {
-    const size_t n = strnlen(from, kTagBytes);
-    std::memcpy(text.data(), from, n);
-    text[n] = 0;
-  }
-};
-constexpr size_t kTagWords = (kTagBytes + 1) / sizeof(uint64_t);
+constexpr size_t kMostLinks = 64;  // whose progress is noted while an operation waits
 
 class EngineImpl final : public Engine {
 public:
@@ -66,6 +55,11 @@ public:
   Status forget(uint64_t number) override { return transport_->forget(number); }
   Status error() const override;
   std::string activity() const override;
+  EngineState state() const override;
+  EngineRecord record() const override;
+  void note_event(std::string_view kind, std::string_view text) override {
+    recorder_.event(kind, text, tail_.load(std::memory_order_relaxed));
+  }
   Usage usage() const override { return {transport_->budget().used(), transport_->fds()}; }
   std::vector<LinkTraffic> traffic() const override { return transport_->traffic(); }
   const std::string &bound_summary(const Bound *bound) const override { return bound->summary; }
@@ -88,15 +82,10 @@ private:
     uint64_t factor = 0; // one element
     Tag tag;
   };
-  // A remembered call; words are atomic because diagnoses read them while the owner writes the next: seq is 0 meanwhile.
-  struct Recent {
-    std::atomic<uint64_t> type_op{0}, root_signature{0}, count{0}, table{0}, number{0}, seq{0};
-    std::atomic<const Bound *> bound{nullptr};
-  };
-  static constexpr uint32_t kTagged = 63; // bit of type_op: recent_tags_ has its tag
-  struct Question {                       // to a peer, without an answer so far
+  struct Question { // to a peer, without an answer so far
     int peer;
     uint64_t nonce;
+    bool followed = false; // those that it waits for have been asked, too
   };
   struct Answer {
     Diagnose head;
@@ -124,7 +113,7 @@ private:
 
   // run.cc: all of it by the owner
   Status check_args(const Bound &bound, const OpArgs &args) const;
-  void start(Bound &bound, const OpArgs &args, uint64_t seq);
+  void start(Bound &bound, const OpArgs &args, uint64_t seq, uint64_t stamp);
   void place(Bound &bound, const OpArgs &args);
   // Once per batch of messages, so that an error can be returned soon after fail().
   bool stop_requested() const { return failed_.load(std::memory_order_relaxed); }
@@ -139,7 +128,8 @@ private:
   Drive run_lanes(Bound &bound, uint32_t polls);
   int advance(Bound &bound, Lane &lane);
   bool may_start(const Bound &bound, const Lane &lane) const;
-  void complete();
+  uint64_t complete(); // returns when, as a stamp
+  void look_at_clock();
   bool drive_round(uint32_t polls);
   bool dependencies_met(const Queued &op);
   void give_up(const Queued &op, const Engine &before);
@@ -165,8 +155,6 @@ private:
   Status leave_rest();
   Status stopped(); // the error, once nothing touches buffers any more
   void on_blocked();
-  void remember(const CallInfo &call, const Bound *bound, uint64_t seq, uint32_t signature);
-  [[gnu::cold, gnu::noinline]] void remember_tag(uint64_t seq, const char *text);
   void die(Error error); // fail() and tell all ranks
 
   // diagnose.cc
@@ -176,10 +164,12 @@ private:
     uint32_t slice;
     bool hidden;        // what has been sent cannot be seen yet: the link is the sender's and not connected
     int32_t group = -1; // the collnet group that the peer is reached by; -1: none
+    uint64_t since = 0; // stamp of base/ticks.h: when it was first noted
   };
   size_t waiting_for(std::span<WaitFor> out); // by the owner; what does not fit is left out
   static std::string wait_text(std::span<const WaitFor> waits, uint64_t slices);
   void note_waiting();
+  size_t note_progress();
   void look_for_disagreement();
   void explain_fault();
   void report_unreadable(const Mismatch &fault);
@@ -187,11 +177,13 @@ private:
   void disagree(int peer, const std::string &mine, const std::string &theirs);
   void tell_apart(int peer, const std::string &mine, const std::string &theirs);
   void expire(Nanos waited);
-  std::string answers_text(int *absent);
+  void follow_answers();
+  std::string answer_text(int peer, int *cause) const;
+  std::string answers_text(std::span<const WaitFor> waits, int *absent);
   void on_diagnose(Message message);
   void ask(int peer, Diagnose head, const std::string &text);
   bool answered(); // all of them are, or it is too late
-  std::optional<Answer> answer_of(int peer);
+  std::optional<Answer> answer_of(int peer) const;
   void say_doing(Diagnose *answer) const;
   void forget_questions();
   std::string recent_call(uint64_t seq) const;
@@ -204,19 +196,12 @@ private:
   void reply_finished(int to, uint64_t number);
   void on_finished(int from, uint64_t number);
   void sizes_differ(int peer, const std::string &mine, bool receiving);
-  struct Remembered {
-    CallInfo call; // without its tag
-    uint32_t signature = 0;
-    uint64_t seq = 0;
-    bool tagged = false;
-    Tag tag;
-    std::string text() const {
-      CallInfo whole = call;
-      whole.tag = tagged ? tag.text.data() : nullptr;
-      return describe(whole);
-    }
-  };
-  bool read_recent(const Recent &recent, Remembered *out) const;
+
+  // state.cc
+  OperationState to_state(const Recorded &r, const ticks::Reader &clock) const;
+  std::optional<OperationState> operation(uint64_t seq, const ticks::Reader &clock) const;
+  void add_waits(EngineState *out, const ticks::Reader &clock) const;
+  uint64_t oldest_recorded() const;
 
   // ---- touched by every operation
   alignas(64) std::atomic<uint32_t> owner_{0}; // stays 1 once quiesced_
@@ -226,12 +211,15 @@ private:
   Bound *active_ = nullptr;       // below: the owner's
   uint64_t slices_ = 0;
   uint32_t left_ = 0; // lanes that have not finished
-  bool moved_ = false, draining_ = false, noted_ = false;
+  bool moved_ = false, draining_ = false;
+  bool brief_ = false;     // the present operation is over in less than reading the clock twice is worth, see start()
+  bool unstamped_ = false; // it has begun, and the clock has not been read yet
+  uint64_t seen_ = 0;      // stamp of the last look at the clock while it waited
   uint32_t polls_ = 2000;
   uint32_t yields_ = 0;                        // 0 = by time
   bool crowded_ = false;                       // more ranks than cores
   std::atomic<Clock::time_point> nap_until_{}; // instead of yielding
-  Clock::time_point blocked_since_{}, looked_{}, inquired_{}, answer_until_{};
+  Clock::time_point blocked_since_{}, looked_{}, inquired_{}, answer_until_{}, ask_until_{};
   std::vector<Question> questions_;
   Frame frame_;
 
@@ -240,20 +228,23 @@ private:
   std::shared_ptr<const Config> config_;
   std::unique_ptr<Transport> transport_;
   Nanos timeout_;
+  const uint64_t comm_;
   int rank_;
   bool progress_thread_ = true;
   Workspace workspace_;
   std::vector<std::unique_ptr<Bound>> bounds_;
   std::unique_ptr<Queued[]> queue_;
   uint64_t queue_start_ = 1; // the operation in queue_[0]; changes while no operation is queued
-  std::array<Recent, kRecent> recent_;
+  Recorder recorder_;
   std::atomic<uint64_t> started_{0};
   std::atomic<bool> quiesced_{false};
-  mutable std::mutex mutex_; // guards error_ to skipped_count_ but what says otherwise, and a Recent's bound against release()
+  mutable std::mutex mutex_; // guards error_ to nonce_ but what says otherwise, and a recorded bound against release()
   Status error_;
-  std::array<WaitFor, kMostNamed> waits_{}; // whom the operation waits for, as last noted
-  uint64_t waits_slices_ = 0, waits_seq_ = 0;
+  std::array<WaitFor, kMostNamed> waits_{};                     // whom the operation waits for, as last noted
+  uint64_t waits_slices_ = 0, waits_seq_ = 0, waits_noted_ = 0; // noted: a stamp
   size_t waits_count_ = 0;
+  std::array<EngineState::Progress, kMostLinks> progress_{}; // noted with them
+  size_t progress_count_ = 0;
   std::map<uint64_t, Answer> answers_;
   std::map<int, uint64_t> finished_; // number of the collective that a peer said it has completed
   // Of collnet groups: whether they are there, and if not, up to which operation.
@@ -265,12 +256,7 @@ private:
   std::string loss_text_;
   std::map<int, uint64_t> halted_; // rank 0: what ranks said
   std::deque<std::pair<uint64_t, Status>> op_errors_;
-  std::array<Remembered, 16> skipped_{}; // calls that had nothing to move
-  uint64_t skipped_count_ = 0;
-  uint64_t nonce_ = 1;
-  std::array<std::array<std::atomic<uint64_t>, kTagWords>, kRecent> recent_tags_{}; // of those that have one
+  uint64_t nonce_ = 1; // the owner's
 };
-
-uint32_t call_signature(const CallInfo &call); // odd
 
 } // namespace tutti

@@ -14,43 +14,13 @@ constexpr auto kEvery = std::chrono::milliseconds(250);
 } // namespace
 
 void EngineImpl::skip(const CallInfo &call) {
-  std::lock_guard lock(mutex_);
-  Remembered &r = skipped_[skipped_count_++ % skipped_.size()];
-  r.call = call;
-  r.call.tag = nullptr;
-  r.tagged = call.tag != nullptr;
-  if (call.tag) r.tag.set(call.tag);
-}
-
-// Words of a remembered call, unless the owner is just writing another one there.
-bool EngineImpl::read_recent(const Recent &r, Remembered *out) const {
-  constexpr auto acquire = std::memory_order_acquire; // pairs with remember()
-  CallInfo *const call = &out->call;
-  out->seq = r.seq.load(acquire);
-  if (out->seq == 0) return false;
-  const uint64_t type_op = r.type_op.load(acquire), root_signature = r.root_signature.load(acquire);
-  out->tagged = type_op >> kTagged & 1;
-  if (out->tagged) {
-    std::array<uint64_t, kTagWords> words;
-    for (size_t i = 0; i < kTagWords; i++) words[i] = recent_tags_[out->seq % kRecent][i].load(acquire);
-    std::memcpy(out->tag.text.data(), words.data(), sizeof words);
-    out->tag.text.back() = 0; // while it is being written, words of two tags may meet
-  }
-  call->coll = static_cast<tutti_coll>(type_op >> 48 & 0x7fff);
-  call->dtype = static_cast<tutti_dtype>(type_op >> 32 & 0xffff);
-  call->op = static_cast<uint32_t>(type_op);
-  call->root = static_cast<int32_t>(root_signature >> 32);
-  call->count = r.count.load(acquire);
-  call->table = r.table.load(acquire);
-  call->number = r.number.load(acquire);
-  out->signature = static_cast<uint32_t>(root_signature);
-  return r.seq.load(std::memory_order_relaxed) == out->seq;
+  recorder_.skip(call);
 }
 
 void EngineImpl::inquire(Clock::time_point now) {
   if (now - blocked_since_ < kAfter || now - inquired_ < kEvery) return;
-  Remembered last;
-  const bool known = read_recent(recent_[started_.load(std::memory_order_relaxed) % kRecent], &last);
+  Recorded last;
+  const bool known = recorder_.read(started_.load(std::memory_order_relaxed), &last);
   const CallInfo &call = last.call;
   if (!active_ || !known || call.coll == TUTTI_COLL_SEND_RECV) return; // sends and receives have no common number
   inquired_ = now;
@@ -63,7 +33,7 @@ void EngineImpl::inquire(Clock::time_point now) {
   const size_t waits = waiting_for(room);
   Diagnose d;
   d.type = Diagnosis::inquire;
-  d.got = last.signature;
+  d.got = call_signature(call);
   d.way = active_->way;
   d.number = call.number;
   const std::string mine = last.text(), detail = mine + active_->way_text();
@@ -100,28 +70,23 @@ void EngineImpl::on_inquire(int from, const Diagnose &d, const std::string &text
     (void)send_diagnose(bootstrap_, from, reply, mine + '\0' + other);
     disagree(from, mine, other);
   };
-  for (const Recent &r : recent_) {
-    Remembered one;
+  Recorded one;
+  const uint64_t done = completed(); // before the look at what has been enqueued
+  for (uint64_t seq = tail_.load(std::memory_order_acquire); seq >= oldest_recorded(); seq--) {
     uint32_t way = d.way;
     std::string by;
     {
       std::lock_guard lock(mutex_); // until the bound has been looked at
-      if (!read_recent(r, &one) || one.call.coll == TUTTI_COLL_SEND_RECV || one.call.number != d.number) continue;
-      if (const Bound *b = r.bound.load(std::memory_order_relaxed)) way = b->way, by = b->way_text();
+      if (!recorder_.read(seq, &one) || one.call.coll == TUTTI_COLL_SEND_RECV || one.call.number != d.number) continue;
+      if (one.bound && one.started) way = one.bound->way, by = one.bound->way_text(); // before, it may yet run in another way
     }
-    if (one.signature != d.got) return differ(one.text(), theirs);
+    if (call_signature(one.call) != d.got) return differ(one.text(), theirs);
     if (way != d.way) return differ(one.text() + by, detail);
-    if (one.seq <= completed()) return reply_finished(from, d.number);
+    if (one.seq <= done && !one.failed) reply_finished(from, d.number);
     return;
   }
-  std::optional<Remembered> skipped;
-  {
-    std::lock_guard lock(mutex_);
-    for (const Remembered &c : skipped_)
-      if (c.call.number == d.number) skipped = c;
-  }
-  if (!skipped) return; // not called yet, or long ago
-  if (call_signature(skipped->call) != d.got) return differ(skipped->text(), theirs);
+  if (!recorder_.find_skipped(d.number, &one)) return; // not called yet, or long ago
+  if (call_signature(one.call) != d.got) return differ(one.text(), theirs);
   reply_finished(from, d.number);
 }
 

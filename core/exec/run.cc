@@ -12,6 +12,8 @@ namespace {
 
 constexpr uint32_t kPollsPerNetRound = 8; // asking a device takes as long as so many looks at memory
 constexpr uint32_t kEagerPolls = 128;     // polls without a pause: the answer is mostly a cache miss away
+constexpr uint32_t kPollsPerStamp = 128;  // of a brief operation: its end is known to so many
+constexpr uint64_t kBriefBytes = 1024;
 
 inline void cpu_pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -87,7 +89,7 @@ void EngineImpl::place(Bound &b, const OpArgs &args) {
   b.last_slices = slices_;
 }
 
-void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq) {
+void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq, uint64_t stamp) {
   active_ = &b;
   place(b, args);
   const bool p2p = args.call.coll == TUTTI_COLL_SEND_RECV;
@@ -119,6 +121,8 @@ void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq) {
     lane.done = 0;
     lane.finished = lane.step_count == 0;
     if (lane.finished && left_) left_--;
+    for (BoundLink &l : lane.recv) l.began = l.ring->seq;
+    for (BoundLink &l : lane.send) l.began = l.ring->seq;
   }
   if (b.ahead && queued(seq).posted) [[unlikely]] {
     b.lanes[0].pc = 1; // what it gives has been given
@@ -126,9 +130,14 @@ void EngineImpl::start(Bound &b, const OpArgs &args, uint64_t seq) {
   }
   draining_ = false;
   frame_.unread = nullptr;
-  if (args.call.tag) [[unlikely]]
-    remember_tag(seq, args.call.tag);
-  remember(args.call, &b, seq, frame_.signature);
+  // Reading the clock takes as long as a tenth of the way of a small message. A brief operation reads it only while it waits:
+  // it has begun when it first waits, and ends with the last look.
+  brief_ = b.quick && slices_ <= 1 && !args.in_shape.bytes && args.in_shape.block_bytes <= kBriefBytes;
+  if (!stamp && !brief_) stamp = ticks::now();
+  unstamped_ = stamp == 0;
+  seen_ = 0;
+  recorder_.start(seq, &b, stamp);
+  started_.store(seq, std::memory_order_release);
 }
 
 // One lane: no dependencies, no window; the tight loop.
@@ -150,6 +159,7 @@ EngineImpl::Drive EngineImpl::run_single(Bound &b, uint32_t polls) {
           moved_ = true;
           continue;
         }
+        if (brief_ && idle_polls % kPollsPerStamp == 0) look_at_clock();
         if (r < 0 || ++idle_polls > polls) {
           lane.pc = static_cast<uint32_t>(s - first);
           return r < 0 ? Drive::failed : Drive::blocked;
@@ -332,11 +342,21 @@ EngineImpl::Drive EngineImpl::drive_groups(Bound &b, uint32_t polls) {
   return Drive::blocked;
 }
 
-void EngineImpl::complete() {
+void EngineImpl::look_at_clock() {
+  seen_ = ticks::now();
+  if (!unstamped_) return;
+  recorder_.began(completed_.load(std::memory_order_relaxed) + 1, seen_);
+  unstamped_ = false;
+}
+
+uint64_t EngineImpl::complete() {
   if (active_->store_fence) store_fence();
   active_ = nullptr;
-  noted_ = false;
-  completed_.store(completed_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  if (!brief_ || !seen_) look_at_clock();
+  const uint64_t seq = completed_.load(std::memory_order_relaxed) + 1;
+  recorder_.complete(seq, seen_);
+  completed_.store(seq, std::memory_order_release);
+  return seen_;
 }
 
 bool EngineImpl::dependencies_met(const Queued &op) {
@@ -359,6 +379,7 @@ void EngineImpl::give_up(const Queued &op, const Engine &before) {
 
 bool EngineImpl::drive_round(uint32_t polls) {
   bool any = false;
+  uint64_t stamp = 0; // of the last completion in this round
   for (uint32_t ops = 0; ops < kRoundOps && !failed();) {
     if (!active_) {
       const uint64_t seq = completed_.load(std::memory_order_relaxed) + 1;
@@ -376,7 +397,7 @@ bool EngineImpl::drive_round(uint32_t polls) {
         }
         if (groups == Groups::instead) bound = const_cast<Bound *>(op.args.instead); // the engine's own
       }
-      start(*bound, op.args, seq);
+      start(*bound, op.args, seq, stamp);
       any = true;
     }
     moved_ = false;
@@ -384,7 +405,7 @@ bool EngineImpl::drive_round(uint32_t polls) {
     any |= moved_;
     if (moved_) blocked_since_ = {};
     if (d == Drive::done) {
-      complete();
+      stamp = complete();
       any = true;
       ops++;
       continue;
@@ -394,6 +415,7 @@ bool EngineImpl::drive_round(uint32_t polls) {
       any = true;
       continue;
     }
+    seen_ = 0; // it may be long until the next look
     if (d == Drive::failed)
       explain_fault();
     else if (!moved_ && !failed())

@@ -33,5 +33,6 @@ int topo_main(int argc, char **argv);
 int tune_main(int argc, char **argv);
 int explain_main(int argc, char **argv);
 int map_main(int argc, char **argv);
+int ras_main(int argc, char **argv);
 
 } // namespace tutti::tools

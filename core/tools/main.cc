@@ -25,6 +25,7 @@ constexpr std::string_view kHelp =
     "  info [TOPIC]           version, host, plugins loaded and skipped, devices, settings and where they come from\n"
     "  plan show|check|...    an algorithm's plan: show it, prove it right, simulate it; bytes by formula\n"
     "  map FILES              what ranks have sent to each other, from files that they wrote: table, heat map\n"
+    "  ras diff FILES         whom a job waits for, from the flight recorders that its ranks wrote\n"
     "  topo                   this machine or a topology file: tree, paths, rings\n"
     "  check-plugin PATH      whether a plugin keeps the rules of the plugin ABI\n"
     "  version                the version\n"
@@ -69,16 +70,23 @@ int dispatch(int argc, char **argv) {
   static constexpr struct {
     std::string_view name;
     int (*main)(int, char **);
-  } kCommands[] = {{"run", run_main},         {"perf", perf_main},
-                   {"info", info_main},       {"tune", tune_main},
-                   {"explain", explain_main}, {"plan", plan_main},
-                   {"doctor", doctor_main},   {"topo", topo_main},
-                   {"map", map_main},         {"check-plugin", check_plugin_command},
-                   {"version", version_main}, {"--version", version_main}};
+  } kCommands[] = {{"run", run_main},
+                   {"perf", perf_main},
+                   {"info", info_main},
+                   {"tune", tune_main},
+                   {"explain", explain_main},
+                   {"plan", plan_main},
+                   {"doctor", doctor_main},
+                   {"topo", topo_main},
+                   {"map", map_main},
+                   {"ras", ras_main},
+                   {"check-plugin", check_plugin_command},
+                   {"version", version_main},
+                   {"--version", version_main}};
   for (const auto &c : kCommands)
     if (command == c.name) return c.main(argc - 1, argv + 1);
   print_error(fmt::format(
-      "unknown command \"{}\"; one of run, perf, tune, explain, doctor, info, plan, map, topo, check-plugin, version",
+      "unknown command \"{}\"; one of run, perf, tune, explain, doctor, ras, info, plan, map, topo, check-plugin, version",
       command));
   return kUsage;
 }

@@ -1,6 +1,6 @@
 #include "tools/map_data.h"
+#include "ras/json_reader.h"
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 namespace tutti::tools::commmap {
 namespace {
@@ -8,18 +8,17 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-// Reads members of known types and range; the first that is wrong is the error.
-class Reader {
+class Reader : private ras::JsonReader {
 public:
-  explicit Reader(const std::string &origin) : origin_(origin) {}
+  using JsonReader::JsonReader;
 
   Result<Map> read(const json &all) {
     if (!all.is_object() || text(all, "format", "file") != "tutti-map") return bad("file", "is no communication map");
     if (const int64_t v = number(all, "version", 1, INT32_MAX, "file"); v != 1)
       return bad("file", fmt::format("has version {}, this tool reads 1", v));
     Map map;
-    for (const json &c : list(all, "communicators", "file")) map.push_back(comm(c));
-    if (!error_.ok()) return error_;
+    for (const json &c : needed(all, "communicators", "file")) map.push_back(comm(c));
+    if (!error().ok()) return error();
     std::sort(map.begin(), map.end(), [](const Comm &a, const Comm &b) { return a.id < b.id; });
     for (size_t i = 1; i < map.size(); i++)
       if (map[i].id == map[i - 1].id) return bad("communicators", fmt::format("has {} twice", map[i].id));
@@ -27,38 +26,9 @@ public:
   }
 
 private:
-  Status bad(const std::string &where, const std::string &what) {
-    if (error_.ok()) error_ = fail(Code::invalid_argument, "{}: {} {}", origin_, where, what);
-    return error_;
-  }
-  const json *member(const json &j, const char *key, const std::string &where) {
-    if (j.is_object() && j.contains(key)) return &j[key];
-    (void)bad(where, fmt::format("has no \"{}\"", key));
-    return nullptr;
-  }
-  std::string text(const json &j, const char *key, const std::string &where) {
-    const json *m = member(j, key, where);
-    if (m && m->is_string()) return m->get<std::string>();
-    if (m) (void)bad(where, fmt::format("has a \"{}\" that is no text", key));
-    return "";
-  }
-  int64_t number(const json &j, const char *key, int64_t low, int64_t high, const std::string &where) {
-    const json *m = member(j, key, where);
-    if (!m) return low;
-    const bool fits = m->is_number_unsigned() ? m->get<uint64_t>() <= INT64_MAX : m->is_number_integer();
-    const int64_t v = fits ? m->get<int64_t>() : 0;
-    if (fits && v >= low && v <= high) return v;
-    (void)bad(where, fmt::format("has a \"{}\" of {}; a number from {} to {}", key, m->dump().substr(0, 40), low, high));
-    return low;
-  }
-  uint64_t count(const json &j, const char *key, const std::string &where) {
-    return j.is_object() && j.contains(key) ? static_cast<uint64_t>(number(j, key, 0, INT64_MAX, where)) : 0;
-  }
-  std::vector<json> list(const json &j, const char *key, const std::string &where) {
-    const json *m = member(j, key, where);
-    if (m && m->is_array()) return *m;
-    if (m) (void)bad(where, fmt::format("has \"{}\" that is no list", key));
-    return {};
+  const json::array_t &needed(const json &j, const char *key, const std::string &where) {
+    (void)member(j, key, where);
+    return list(j, key, where);
   }
 
   Comm comm(const json &j) {
@@ -67,7 +37,7 @@ private:
     const std::string where = "communicator " + c.id;
     c.name = text(j, "name", where);
     c.nranks = static_cast<int>(number(j, "nranks", 1, kMostRanks, where));
-    for (const json &r : list(j, "ranks", where)) {
+    for (const json &r : needed(j, "ranks", where)) {
       const int rank = static_cast<int>(number(r, "rank", 0, c.nranks - 1, where));
       if (!c.ranks.emplace(rank, part(r, c.nranks, fmt::format("{} rank {}", where, rank))).second)
         (void)bad(where, fmt::format("has rank {} twice", rank));
@@ -81,7 +51,7 @@ private:
     if (j.is_object() && j.contains("error")) p.error = text(j, "error", where);
     p.pid = number(j, "pid", 0, INT64_MAX, where);
     p.operations = count(j, "operations", where);
-    for (const json &l : list(j, "links", where)) p.links.push_back(link(l, nranks, where));
+    for (const json &l : needed(j, "links", where)) p.links.push_back(link(l, nranks, where));
     return p;
   }
   Link link(const json &j, int nranks, const std::string &where) {
@@ -98,9 +68,6 @@ private:
                 count(j, "lent_bytes", where)};
     return l;
   }
-
-  const std::string &origin_;
-  Status error_;
 };
 
 ordered_json link_json(const Link &l) {

@@ -11,8 +11,9 @@ declare -A below=(
   [transport]="base log config plugin bootstrap topology plan transport"
   [device]="base log config plugin device"
   [exec]="base log config plugin bootstrap topology plan transport device exec"
-  [comm]="base log config plugin bootstrap topology plan transport device exec comm"
-  [tools]="base log config plugin bootstrap topology plan transport device exec comm tools"
+  [ras]="base log config plugin bootstrap topology plan transport device exec ras"
+  [comm]="base log config plugin bootstrap topology plan transport device exec ras comm"
+  [tools]="base log config plugin bootstrap topology plan transport device exec ras comm tools"
 )
 for dir in core/*/; do
   folder=$(basename "$dir")

@@ -317,6 +317,11 @@ TUTTI_API tuttiResult_t tuttiCommExplain(tuttiComm_t comm, const char *coll, siz
  * *needed, unless needed is NULL, becomes how many there are, also when cap is too small; text NULL and cap 0 only ask for it.
  * While operations run it may grow by the next call. TUTTI_COMM_MAP_FILE has the same written to a file when comm ends. */
 TUTTI_API tuttiResult_t tuttiCommTraffic(tuttiComm_t comm, char *text, size_t cap, size_t *needed);
+/* Writes comm's flight recorder, its last operations and what it waits for, to a file: docs/ras.md. In path %h is the host, %p
+ * the process, %r the rank and %c the communicator; NULL: to the file of TUTTI_RECORD_FILE. From any thread, also while another
+ * one is in a call with comm, and after comm has failed; waits for no rank. An error leaves comm as it was, and no part of a
+ * file. */
+TUTTI_API tuttiResult_t tuttiCommDump(tuttiComm_t comm, const char *path);
 /* Bytes of library memory and file descriptors that comm holds now. */
 TUTTI_API tuttiResult_t tuttiCommMemory(tuttiComm_t comm, uint64_t *bytes, uint64_t *fds);
 

@@ -1,4 +1,4 @@
-#include "comm/map_path.h"
+#include "ras/rank_file.h"
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@ using namespace tutti;
 
 TEST_CASE("what tells communicators and ranks apart is added where the pattern lacks it") {
   constexpr const char *kId = "00000000000000ab";
-  const auto path = [](const char *pattern) { return map_path(pattern, 0xab, 7); };
+  const auto path = [](const char *pattern) { return ras::rank_file(pattern, "map.json", 0xab, 7); };
   CHECK(path("/x/%c/%r.json") == fmt::format("/x/{}/7.json", kId));
   CHECK(path("/x/m.json") == fmt::format("/x/m.{}.7.json", kId));
   CHECK(path("m-%r.json") == fmt::format("m-7.{}.json", kId));

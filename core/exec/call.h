@@ -1,0 +1,36 @@
+// tutti/core/exec/call.h: a call as its user made it, for signatures and messages.
+#pragma once
+#include "tutti/plugin/base.h"
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+namespace tutti {
+
+struct CallInfo {
+  tutti_coll coll = TUTTI_COLL_ALL_REDUCE;
+  tutti_dtype dtype = TUTTI_DT_FLOAT32;
+  uint32_t op = 0; // tuttiRedOp_t as given, premul sums as tuttiNumOps
+  int32_t root = -1;
+  uint64_t count = 0;  // elements as given; of alltoallv and groups: 0, where all ranks know all blocks: their sum
+  uint64_t number = 0; // of this communicator's operations, from 1
+  uint64_t table = 0;  // digest of all blocks' counts where all ranks know them; 0 = blocks are alike, or known to some only
+  const char *tag = nullptr; // the user's own, up to kTagBytes; copied by whoever keeps the call
+};
+constexpr size_t kTagBytes = 63;
+std::string describe(const CallInfo &call);    // "all_reduce #12 (262144 float sum) [tag]"
+uint32_t call_signature(const CallInfo &call); // odd; the same on ranks that make the same call
+
+// A copy of a call's tag.
+struct Tag {
+  std::array<char, kTagBytes + 1> text{};
+  void set(const char *from) {
+    const size_t n = strnlen(from, kTagBytes);
+    std::memcpy(text.data(), from, n);
+    text[n] = 0;
+  }
+};
+
+} // namespace tutti
