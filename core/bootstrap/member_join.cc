@@ -12,6 +12,7 @@ void Member::configure(int nranks, int rank) {
     nranks_ = nranks;
     rank_ = rank;
     gone_.assign(static_cast<size_t>(nranks), false);
+    lost_ = gone_;
     configured_ = true;
     if (nranks == 1) {
       ring_up_ = {true, true};
@@ -342,6 +343,15 @@ Status Member::enter_child(const std::shared_ptr<Member> &child, const std::vect
     std::lock_guard lock(m_);
     if (error_) return Status(*error_);
     pending_child_ = child; // if a rank of the parent fails now, the child must not wait for it
+  }
+  return form_child(child, members, index, deadline, [&](int rank) { return hub_.find_child(comm(), number, rank); });
+}
+
+// local: of a rank of the parent that is in this process, its rank of the child.
+Status Member::form_child(const std::shared_ptr<Member> &child, const std::vector<int> &members, int index, Deadline deadline,
+                          const std::function<std::shared_ptr<Member>(int rank)> &local) {
+  {
+    std::lock_guard lock(m_);
     child->contacts_.clear();
     for (int r : members) child->contacts_.push_back(contacts_[static_cast<size_t>(r)]);
   }
@@ -356,15 +366,14 @@ Status Member::enter_child(const std::shared_ptr<Member> &child, const std::vect
   if (!hub_.add(child->comm(), index, child))
     return child->locate(tutti::fail(Code::internal, "comm {:#x} has a rank {} already", child->comm(), index));
   if (members.size() == 1) return {};
-  const int next_parent = members[static_cast<size_t>(child->next())];
   const Contact to = child->contacts_[static_cast<size_t>(child->next())];
-  const auto local = to.process == self_.process ? hub_.find_child(comm(), number, next_parent) : nullptr;
-  service_.post([child, to, local, deadline] {
+  const auto next = to.process == self_.process ? local(members[static_cast<size_t>(child->next())]) : nullptr;
+  service_.post([child, to, next, deadline] {
     child->set_up_deadline_ = deadline.at();
-    child->connect_ring(to, local);
+    child->connect_ring(to, next);
   });
   TUTTI_TRY(child->wait_ring(deadline));
-  auto all = child->allgather({}, deadline, "split"); // after it everybody is registered
+  auto all = child->allgather({}, deadline, "meeting"); // after it everybody is registered
   return all.ok() ? Status() : std::move(all.status());
 }
 

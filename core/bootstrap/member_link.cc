@@ -3,6 +3,12 @@
 #include "log/log.h"
 
 namespace tutti::boot {
+namespace {
+
+// Its process listened when it joined: one that refuses has ended.
+constexpr int64_t kRetriesAfterFailure = 2;
+
+} // namespace
 
 void Member::adopt(const Conn::Ptr &conn) {
   const int peer = conn->hello().from;
@@ -61,6 +67,7 @@ void Member::dial(int to, Link &link, const Contact &contact, Clock::time_point 
   job.key = identity_.key;
   job.deadline = deadline;
   set_retries(&job, *config_);
+  if (failed()) job.retry_count = std::min<int64_t>(job.retry_count, kRetriesAfterFailure);
   std::weak_ptr<Member> weak = weak_from_this();
   link.dialer = Dialer::start(service_, std::move(job), [weak, to](Result<Conn::Ptr> r) {
     auto m = weak.lock();
@@ -73,6 +80,7 @@ void Member::dial(int to, Link &link, const Contact &contact, Clock::time_point 
     if (m->left_) return m->left_link(to);
     if (m->links_[to].tx || m->links_[to].gone) return; // it came from there meanwhile
     m->fail(m->about(to, Code::remote, fmt::format("cannot connect to {}: {}", m->name(to), r.status().error().message)));
+    m->note_lost(to);
   });
 }
 
@@ -96,7 +104,7 @@ void Member::push(int to, FrameType type, uint64_t tag, Bytes data, UniqueFd fd)
     if (static_cast<size_t>(to) >= contacts_.size()) return;
     contact = contacts_[static_cast<size_t>(to)];
   }
-  dial(to, link, contact, Clock::now() + config_->duration("core.init_timeout"));
+  dial(to, link, contact, Clock::now() + config_->duration("core.connect_timeout"));
 }
 
 void Member::frame(int from, Frame f) {
@@ -120,6 +128,15 @@ void Member::frame(int from, Frame f) {
       return fail(*e, true);
     }
     break;
+  case FrameType::council:
+    return council_.hear(from, f.payload);
+  case FrameType::gone: {
+    Reader r(f.payload);
+    const int rank = r.i32();
+    if (!r.done() || rank < 0 || rank >= nranks_) break;
+    if (rank != rank_) note_lost(rank); // of itself it knows better
+    return;
+  }
   case FrameType::goodbye: {
     Link &link = links_[from];
     const bool clean = !f.payload.empty() && f.payload[0] == std::byte(1);
@@ -149,11 +166,28 @@ void Member::lost(int peer, const Status &why) {
       cv_.notify_all();
     }
   }
-  if (expected) {
+  if (expected)
     link.gone = true;
-    return;
-  }
-  fail(about(peer, Code::remote, fmt::format("{}: {}", name(peer), why.error().message)));
+  else
+    fail(about(peer, Code::remote, fmt::format("{}: {}", name(peer), why.error().message)));
+  note_lost(peer);
+}
+
+void Member::tell_lost(int rank) {
+  Writer w;
+  w.i32(rank);
+  const Bytes data = w.take();
+  std::vector<Conn::Ptr> to;
+  for (auto &[peer, link] : links_)
+    if (link.tx && peer != rank) to.push_back(link.tx);
+  for (const auto &c : to) c->send(FrameType::gone, 0, data);
+}
+
+void Member::send_council(int to, Bytes data) {
+  if (to != rank_ && peer(to).process != hub_.process()) return push(to, FrameType::council, 0, std::move(data), {});
+  const auto target = to == rank_ ? shared_from_this() : hub_.find(comm(), to);
+  if (!target) return note_lost(to);
+  service_.post([target, from = rank_, held = std::move(data)] { target->council_.hear(from, held); });
 }
 
 // Over every connection, so around the ring both ways; each rank passes the first one it hears on.

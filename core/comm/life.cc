@@ -47,7 +47,7 @@ Status Communicator::finalize() {
   const log::ScopedRank scope(rank_);
   TUTTI_TRY(drain());
   Bootstrap &b = *core_->bootstrap;
-  TUTTI_TRY(b.barrier(Deadline::in(options_.config->duration("core.timeout")), "finalize"));
+  TUTTI_TRY(b.barrier(Deadline::in(options_.config->duration("core.finalize_timeout")), "finalize"));
   b.expect_close();
   State ready = State::ready;
   if (!state_.compare_exchange_strong(ready, State::finalized) && ready == State::working)
@@ -146,7 +146,7 @@ Code Communicator::note(const Status &status) {
   const bool engine_failed = engine && engine->failed();
   if (((!harmless(e.code) && !e.survived) || engine_failed) && state() != State::failed && state() != State::closed) {
     log::warn(log::Subsys::coll, "{}", e.line());
-    fail(e);
+    fail(engine_failed && harmless(e.code) ? engine->error().error() : e);
   }
   quiesce();                                 // the caller may free its buffers now
   if (state() == State::failed) write_map(); // it may never come to destroy
@@ -192,7 +192,7 @@ Status Communicator::usable() {
     return tutti::fail(Code::invalid_usage, "the communicator is still being set up")
         .hint("poll tuttiCommGetAsyncError until it says tuttiSuccess");
   if (s == State::finalized) return tutti::fail(Code::invalid_usage, "the communicator is finalized: no operation may follow");
-  return health();
+  return refused_after(health());
 }
 
 Status Communicator::background(std::function<Status(Communicator &)> work) {

@@ -319,7 +319,7 @@ void EngineImpl::on_blocked() {
   if (!noted_) note_waiting();
   look_for_disagreement();
   if (!failed()) inquire(now);
-  if (!failed() && now - blocked_since_ >= timeout_) expire(now - blocked_since_);
+  if (!failed() && now - blocked_since_ >= patience()) expire(now - blocked_since_);
 }
 
 void EngineImpl::remember(const CallInfo &c, const Bound *bound, uint64_t seq, uint32_t signature) {

@@ -165,6 +165,10 @@ private:
   Status leave_rest();
   Status stopped(); // the error, once nothing touches buffers any more
   void on_blocked();
+  Nanos patience() { // of the operation that runs
+    const uint32_t own = active_ ? present().args.call.timeout_ms : 0;
+    return own ? Nanos(std::chrono::milliseconds(own)) : timeout_;
+  }
   void remember(const CallInfo &call, const Bound *bound, uint64_t seq, uint32_t signature);
   [[gnu::cold, gnu::noinline]] void remember_tag(uint64_t seq, const char *text);
   void die(Error error); // fail() and tell all ranks
