@@ -202,6 +202,12 @@ void Council::send(int to, Type type, const std::function<void(Writer &)> &fill)
   m_.send_council(to, w.take());
 }
 
+Bytes Council::greeting() const {
+  Writer w;
+  w.u8(static_cast<uint8_t>(Type::heard));
+  return w.take();
+}
+
 void Council::hear(int from, std::span<const std::byte> data) {
   Reader r(data);
   const auto type = static_cast<Type>(r.u8());
@@ -308,6 +314,12 @@ void Council::take_proposal(int from, Proposal p) {
     return; // repeated while the verdict was on its way
   const Nanos left(static_cast<int64_t>(std::min<uint64_t>(p.left_ns, INT64_MAX / 2)));
   const auto due = Clock::now() + left - std::min<Nanos>(left / 10, std::chrono::milliseconds(250));
+  if (untold_.erase(from) && Clock::now() < untold_until_) {
+    proposals_[from] = std::move(p);
+    refuse(from, refusal_);
+    proposals_.erase(from);
+    return;
+  }
   if (proposals_.empty() || due < deadline_) {
     deadline_ = due;
     span_ = Nanos(static_cast<int64_t>(std::min<uint64_t>(p.span_ns, INT64_MAX / 2)));
@@ -423,6 +435,11 @@ void Council::clear() {
 }
 
 void Council::refuse_all(const Error &why) {
+  const Proposal &base = proposals_.begin()->second;
+  refusal_ = why;
+  untold_until_ = Clock::now() + span_;
+  for (int r = 0; r < m_.nranks_; r++)
+    if (!proposals_.count(r) && !has(base.excluded, r)) untold_.insert(r);
   for (const auto &[r, p] : proposals_) refuse(r, why);
   clear();
 }

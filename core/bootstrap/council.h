@@ -49,7 +49,8 @@ public:
 
   // ---- [service thread]
   void hear(int from, std::span<const std::byte> data);
-  void gone(int rank); // its process has ended, or it has left
+  Bytes greeting() const; // says nothing
+  void gone(int rank);    // its process has ended, or it has left
   void close();
 
 private:
@@ -99,7 +100,11 @@ private:
   Clock::time_point deadline_{};
   Nanos span_{};
   uint64_t ask_timer_ = 0;
-  std::map<int, uint64_t> last_tickets_; // of the proposals that were decided last
+  std::map<int, uint64_t> last_tickets_; // of the proposals that have had their verdict
+  // A verdict that holds for ranks, too, that had not called by then: each rank's call meets the same calls of others.
+  Error refusal_;
+  std::set<int> untold_;
+  Clock::time_point untold_until_{};
 
   // guarded by the member's mutex
   std::optional<Result<Decision>> result_;

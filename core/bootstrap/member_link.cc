@@ -166,11 +166,13 @@ void Member::lost(int peer, const Status &why) {
       cv_.notify_all();
     }
   }
-  if (expected)
+  if (expected) {
     link.gone = true;
-  else
-    fail(about(peer, Code::remote, fmt::format("{}: {}", name(peer), why.error().message)));
-  note_lost(peer);
+    return note_lost(peer);
+  }
+  fail(about(peer, Code::remote, fmt::format("{}: {}", name(peer), why.error().message)));
+  // That connection has ended; whether the process has shows when it is dialled once more.
+  if (!link.tx && !link.dialer) send_council(peer, council_.greeting());
 }
 
 void Member::tell_lost(int rank) {
