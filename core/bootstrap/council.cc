@@ -415,7 +415,10 @@ void Council::time_up(bool find_out, const std::vector<int> &missing) {
   Error e = error(
       missing.front(), Code::timeout,
       fmt::format("shrink: {} of {} ranks called it within {}; missing: {}", came, came + missing.size(), seconds(span_), who));
-  e.hint = "see core.shrink_timeout (TUTTI_SHRINK_TIMEOUT)";
+  const int late = proposals_.begin()->first;
+  e.hint = last_members_.empty() || has(last_members_, late)
+               ? "see core.shrink_timeout (TUTTI_SHRINK_TIMEOUT)"
+               : fmt::format("ranks {} went on without rank {} before", list_ranks(last_members_), late);
   refuse_all(e);
 }
 
@@ -455,6 +458,7 @@ void Council::decide_now(const std::vector<int> &absent) {
   const bool find_out = proposals_.begin()->second.find_out;
   log::info(log::Subsys::bootstrap, "comm {:#x}: shrink: ranks {} go on{}", m_.comm(), list_ranks(d.members),
             absent.empty() ? "" : ", without " + list_ranks(absent) + ", which have not called");
+  last_members_ = d.members;
   clear();
   for (const int r : d.members)
     send(r, Type::decision, [&](Writer &w) {

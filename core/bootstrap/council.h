@@ -105,6 +105,7 @@ private:
   Error refusal_;
   std::set<int> untold_;
   Clock::time_point untold_until_{};
+  std::vector<int> last_members_; // of the last decision
 
   // guarded by the member's mutex
   std::optional<Result<Decision>> result_;

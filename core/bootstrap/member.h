@@ -64,6 +64,7 @@ private:
     std::deque<Waiting> waiting;
     std::shared_ptr<Dialer> dialer;
     bool gone = false; // said goodbye
+    bool was_up = false;
   };
   struct Handler {
     std::function<void(Message)> fn;

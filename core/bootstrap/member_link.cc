@@ -20,6 +20,7 @@ void Member::attach(int peer, const Conn::Ptr &conn) {
   const auto self = shared_from_this();
   Link &link = links_[peer];
   link.conns.push_back(conn);
+  link.was_up = true;
   conn->own(queued_, fds_);
   conn->dead_after(config_->duration("socket.dead_after"));
   std::weak_ptr<Member> weak = self;
@@ -97,7 +98,7 @@ void Member::push(int to, FrameType type, uint64_t tag, Bytes data, UniqueFd fd)
   }
   queued_->fetch_add(data.size());
   link.waiting.push_back({type, tag, std::move(data), std::move(fd)});
-  if (link.dialer || to == next() || to == prev()) return; // ring connections are made by joining
+  if (link.dialer || ((to == next() || to == prev()) && !link.was_up)) return; // ring connections are made by joining
   Contact contact;
   {
     std::lock_guard lock(m_);

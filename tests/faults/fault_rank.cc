@@ -150,7 +150,7 @@ tuttiResult_t rooted(const Options &o, tuttiComm_t comm, std::vector<int64_t> &x
   return e == tuttiSuccess ? tuttiCommSynchronize(comm) : e;
 }
 
-void go_on(const Options &o, tuttiComm_t comm, Report &r) {
+void go_on(tuttiComm_t comm, Report &r) {
   const auto began = Clock::now();
   tuttiComm_t next = nullptr;
   const tuttiResult_t e = tuttiCommShrink(comm, nullptr, 0, &next, nullptr, TUTTI_SHRINK_DEFAULT);
@@ -211,7 +211,7 @@ void run_job(const Options &o, Report &r) {
     check(tuttiCommDestroy(std::exchange(comm, nullptr)), nullptr, r, began);
     r.phase = "done";
   } catch (const Failed &) {
-    if (comm && o.then == "shrink") go_on(o, comm, r);
+    if (comm && o.then == "shrink") go_on(comm, r);
     if (comm) tuttiCommAbort(comm);
   }
 }
