@@ -135,6 +135,7 @@ bool Council::came_about(const Decision &d) {
 }
 
 void Council::begin(Proposal proposal, Clock::time_point until) {
+  if (closed_) return;
   mine_ = std::move(proposal);
   until_ = until;
   silence_ = silence_of(Nanos(static_cast<int64_t>(mine_.span_ns)));
@@ -209,6 +210,7 @@ Bytes Council::greeting() const {
 }
 
 void Council::hear(int from, std::span<const std::byte> data) {
+  if (closed_) return;
   Reader r(data);
   const auto type = static_cast<Type>(r.u8());
   switch (type) {
@@ -470,6 +472,7 @@ void Council::decide_now(const std::vector<int> &absent) {
 }
 
 void Council::gone(int rank) {
+  if (closed_) return;
   proposals_.erase(rank);
   asked_.erase(rank);
   if (has_proposal() && rank == collector_) turn_to_collector();
@@ -477,6 +480,7 @@ void Council::gone(int rank) {
 }
 
 void Council::close() {
+  closed_ = true;
   mine_ = {};
   m_.service_.cancel(std::exchange(timer_, 0));
   clear();

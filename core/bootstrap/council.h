@@ -106,6 +106,7 @@ private:
   std::set<int> untold_;
   Clock::time_point untold_until_{};
   std::vector<int> last_members_; // of the last decision
+  bool closed_ = false;
 
   // guarded by the member's mutex
   std::optional<Result<Decision>> result_;

@@ -101,10 +101,11 @@ private:
   void leave_root();
   Status enter_child(const std::shared_ptr<Member> &child, const std::vector<int> &members, int index, uint64_t split,
                      Deadline deadline);
-  Status form_child(const std::shared_ptr<Member> &child, const std::vector<int> &members, int index, Deadline deadline,
-                    const std::function<std::shared_ptr<Member>(int rank)> &local);
+  Status seat_child(const std::shared_ptr<Member> &child, const std::vector<int> &members, int index);
+  Status meet(const std::shared_ptr<Member> &child, Deadline deadline, const std::function<std::shared_ptr<Member>()> &local);
   Result<std::shared_ptr<Member>> shrink_once(Bootstrap::Shrink *request, const std::shared_ptr<const Config> &config,
                                               bool *met);
+  void watch_shrunk(const std::shared_ptr<Member> &child, const Decision &decision);
   Status enter_shrunk(const std::shared_ptr<Member> &child, const Decision &decision);
 
   // links [service thread]

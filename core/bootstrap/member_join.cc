@@ -344,12 +344,13 @@ Status Member::enter_child(const std::shared_ptr<Member> &child, const std::vect
     if (error_) return Status(*error_);
     pending_child_ = child; // if a rank of the parent fails now, the child must not wait for it
   }
-  return form_child(child, members, index, deadline, [&](int rank) { return hub_.find_child(comm(), number, rank); });
+  TUTTI_TRY(seat_child(child, members, index));
+  if (members.size() == 1) return {};
+  return meet(child, deadline, [&] { return hub_.find_child(comm(), number, members[static_cast<size_t>(child->next())]); });
 }
 
-// local: of a rank of the parent that is in this process, its rank of the child.
-Status Member::form_child(const std::shared_ptr<Member> &child, const std::vector<int> &members, int index, Deadline deadline,
-                          const std::function<std::shared_ptr<Member>(int rank)> &local) {
+// The child knows who is in it, and others can find it.
+Status Member::seat_child(const std::shared_ptr<Member> &child, const std::vector<int> &members, int index) {
   {
     std::lock_guard lock(m_);
     child->contacts_.clear();
@@ -365,9 +366,14 @@ Status Member::form_child(const std::shared_ptr<Member> &child, const std::vecto
   child->configure(static_cast<int>(members.size()), index);
   if (!hub_.add(child->comm(), index, child))
     return child->locate(tutti::fail(Code::internal, "comm {:#x} has a rank {} already", child->comm(), index));
-  if (members.size() == 1) return {};
+  return {};
+}
+
+// local: the child of the next rank, where that is in this process.
+Status Member::meet(const std::shared_ptr<Member> &child, Deadline deadline,
+                    const std::function<std::shared_ptr<Member>()> &local) {
   const Contact to = child->contacts_[static_cast<size_t>(child->next())];
-  const auto next = to.process == self_.process ? local(members[static_cast<size_t>(child->next())]) : nullptr;
+  const auto next = to.process == self_.process ? local() : nullptr;
   service_.post([child, to, next, deadline] {
     child->set_up_deadline_ = deadline.at();
     child->connect_ring(to, next);

@@ -61,8 +61,8 @@ Result<std::shared_ptr<Member>> Member::shrink_once(Bootstrap::Shrink *request, 
   return s;
 }
 
-Status Member::enter_shrunk(const std::shared_ptr<Member> &child, const Decision &d) {
-  const Deadline deadline = Deadline::in(child->config_->duration("core.init_timeout"));
+// From here on the end of a member is the child's, too.
+void Member::watch_shrunk(const std::shared_ptr<Member> &child, const Decision &d) {
   int lost = -1;
   {
     std::lock_guard lock(m_);
@@ -71,12 +71,21 @@ Status Member::enter_shrunk(const std::shared_ptr<Member> &child, const Decision
     for (const int r : d.members)
       if (lost_[static_cast<size_t>(r)] && r != rank_) lost = r;
   }
-  if (lost >= 0) child->fail(about(-1, Code::remote, name(lost) + " has gone while the ranks that go on were meeting"), true);
+  if (lost >= 0)
+    child->fail(child->about(-1, Code::remote, name(lost) + " has gone while the ranks that go on were meeting"), true);
+}
+
+Status Member::enter_shrunk(const std::shared_ptr<Member> &child, const Decision &d) {
+  const Deadline deadline = Deadline::in(child->config_->duration("core.init_timeout"));
   const auto at = std::find(d.members.begin(), d.members.end(), rank_) - d.members.begin();
+  TUTTI_TRY(seat_child(child, d.members, static_cast<int>(at)));
+  watch_shrunk(child, d);
+  if (d.members.size() == 1) return {};
   // All of them have heard of the decision, or will soon, but they make their ranks of the child in their own time.
-  return form_child(child, d.members, static_cast<int>(at), deadline, [&](int rank) {
-    auto local = hub_.find_child(comm(), d.nonce, rank);
-    for (; !local && !child->failed() && !deadline.expired(); local = hub_.find_child(comm(), d.nonce, rank))
+  const int next = d.members[static_cast<size_t>(child->next())];
+  return meet(child, deadline, [&] {
+    auto local = hub_.find_child(comm(), d.nonce, next);
+    for (; !local && !child->failed() && !deadline.expired(); local = hub_.find_child(comm(), d.nonce, next))
       std::this_thread::sleep_for(kLook);
     return local;
   });

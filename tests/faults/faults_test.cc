@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <poll.h>
 #include <string>
@@ -37,6 +39,7 @@ struct Job {
   std::vector<std::string> args;
   std::vector<std::string> victim_env = {}; // "NAME=value", of rank `victim` alone
   int victim = 1;
+  bool victim_speaks = false; // is waited for as well
   double limit_s = 20;
 };
 
@@ -87,7 +90,7 @@ std::vector<Said> run(const Job &job) {
   const auto waiting = [&] {
     return std::any_of(children.begin(), children.end(), [&](const Child &c) {
       const auto r = static_cast<size_t>(&c - children.data());
-      return !c.over && (static_cast<int>(r) != job.victim || !job.victim_env.empty());
+      return !c.over && (static_cast<int>(r) != job.victim || job.victim_speaks);
     });
   };
   while (waiting() && Clock::now() < until) {
@@ -182,10 +185,11 @@ TEST_CASE("ranks that misunderstand each other all learn of both calls") {
       CAPTURE(what);
       CAPTURE(shm);
       Job j = job_of(what, "operation", shm, 8);
+      j.victim_speaks = true;
       const auto said = run(j);
       check_named(j, said, 6);
       for (const Said &s : said) {
-        const std::string error = s.line.value("error", "");
+        const std::string error = s.came ? s.line.value("error", "") : "nothing";
         CAPTURE(error);
         const bool both = error.find(" calls ") != std::string::npos && error.find(" calls ") != error.rfind(" calls ");
         CHECK((s.came && both));
@@ -207,4 +211,63 @@ TEST_CASE("those who are left after a fault go on in a smaller communicator") {
       }
       unsetenv("TUTTI_SHRINK_TIMEOUT");
     }
+}
+
+namespace {
+
+// What an error says, without who says it.
+std::string said_by_all(const Said &s) {
+  const std::string error = s.came ? s.line.value("error", "") : "nothing";
+  const auto colon = error.find(": ");
+  return error.starts_with("rank ") && colon != std::string::npos ? error.substr(colon + 2) : error;
+}
+
+// All ranks, the odd one too, say the same line, and it holds these words.
+void check_told(const std::string &env, std::vector<std::string> words) {
+  CAPTURE(env);
+  Job j = job_of("none", "bootstrap", true, 8);
+  j.args.insert(j.args.end(), {"--rounds", "1"});
+  j.victim_env = {env};
+  j.victim_speaks = true;
+  const auto said = run(j);
+  const std::string line = said_by_all(said[0]);
+  CAPTURE(line);
+  for (const Said &s : said) {
+    CHECK(s.came);
+    CHECK(said_by_all(s) == line);
+    if (s.came) CHECK(s.line["result"].get<int>() == 5); // tuttiInvalidUsage
+  }
+  for (const std::string &word : words) {
+    CAPTURE(word);
+    CHECK(line.find(word) != std::string::npos);
+  }
+}
+
+// A folder with one plugin of ours, of another build: a byte more at the end of the file.
+struct OtherBuild {
+  std::filesystem::path folder;
+  explicit OtherBuild(const std::string &plugin) {
+    char name[] = "/tmp/tutti-faults-XXXXXX";
+    REQUIRE(mkdtemp(name) != nullptr);
+    folder = name;
+    const std::string file = "libtutti-" + plugin + ".so";
+    std::filesystem::copy_file(std::filesystem::path(PLUGIN_DIR) / file, folder / file);
+    std::ofstream(folder / file, std::ios::app) << '\0';
+  }
+  ~OtherBuild() { std::filesystem::remove_all(folder); }
+};
+
+} // namespace
+
+TEST_CASE("ranks that were started differently all say the same of it") {
+  check_told("TUTTI_MEMORY_CAP=64MiB",
+             {"ranks disagree: setting memory.cap of rank 1 is \"64MiB\"", "of rank 0 it is \"256MiB\""});
+  check_told("TUTTI_SHM_DISABLE=1", {"setting shm.disable of rank 1", "of rank 0", "also network"});
+  check_told("TUTTI_NET=socket", {"setting net.name of rank 1 is \"socket\"", "also network"});
+  check_told("TUTTI_PLUGIN_DISABLE=tree", {"setting plugins.disable of rank 1", "also algorithm \"tree\" (absent and tree "});
+}
+TEST_CASE("a plugin of another build on one rank is named with both builds by all ranks") {
+  const OtherBuild other("algo-tree");
+  check_told("TUTTI_PLUGIN_PATH=" + other.folder.string(),
+             {"ranks disagree: algorithm \"tree\" of rank 1 is tree ", "(build ", "of rank 0 it is tree "});
 }

@@ -4,6 +4,7 @@
 #include "text.h"
 #include <csignal>
 #include <doctest/doctest.h>
+#include <functional>
 #include <malloc.h>
 #include <thread>
 #include <unistd.h>
@@ -379,6 +380,190 @@ TEST_CASE("ranks that grow differently, or by nothing, are told") {
           says(r, last_error(), {"rank 0 wants 3 ranks, rank 1 wants 4"});
           EXPECT_OK(r, sums_right(r, r.comm));
         }) == 0);
+}
+
+// ---- deadlines
+
+TEST_CASE("a call has a deadline of its own, and who has not called is named") {
+  CHECK(run_threads(2, [](Rank &r) {
+          EXPECT_OK(r, sums_right(r, r.comm));
+          if (r.rank == 1) {
+            tuttiResult_t state = tuttiSuccess;
+            while (state == tuttiSuccess) EXPECT_OK(r, tuttiCommGetAsyncError(r.comm, &state));
+            EXPECT(r, state == tuttiRemoteError || state == tuttiTimeout);
+            return;
+          }
+          tuttiCallConfig_t call = TUTTI_CALL_CONFIG_INITIALIZER;
+          call.timeoutMs = -1;
+          EXPECT(r, tuttiCallConfigBegin(&call) == tuttiInvalidArgument);
+          says(r, last_error(), {"timeoutMs: -1"});
+          call.timeoutMs = 200;
+          EXPECT_OK(r, tuttiCallConfigBegin(&call));
+          const FairTime time;
+          EXPECT(r, sums_right(r, r.comm) == tuttiTimeout);
+          EXPECT(r, time.seconds() < 5); // core.timeout is ten minutes
+          EXPECT_OK(r, tuttiCallConfigEnd());
+          says(r, last_error(r.comm), {"all_reduce #2", "waits for rank 1", "has not called it"});
+        }) == 0);
+}
+TEST_CASE("a rank that does not finalize is named to all when the time for that is up") {
+  CHECK(run_processes(3,
+                      [](Rank &r) {
+                        EXPECT_OK(r, sums_right(r, r.comm));
+                        if (r.rank == 1) {
+                          tuttiResult_t state = tuttiSuccess;
+                          while (state == tuttiSuccess) EXPECT_OK(r, tuttiCommGetAsyncError(r.comm, &state));
+                        } else {
+                          const tuttiResult_t e = tuttiCommFinalize(r.comm);
+                          EXPECT(r, e == tuttiTimeout || e == tuttiRemoteError);
+                        }
+                        says(r, last_error(r.comm), {"finalize: 2 of 3 ranks came within 0.3 s; missing: 1"});
+                        leave(r, std::exchange(r.comm, nullptr));
+                      },
+                      {.env = {"TUTTI_FINALIZE_TIMEOUT=300ms"}}) == 0);
+}
+
+// ---- many ranks, threads in processes
+
+namespace {
+
+constexpr int kThreads = 8; // of each process
+
+// One rank fails; all others are out of what they wait for within a second.
+void fails_for_all(Rank &process, const tuttiUniqueId &id, const std::function<void(Rank &)> &fault) {
+  std::vector<tuttiComm_t> comms(kThreads);
+  EXPECT_OK(process, tuttiGroupStart());
+  for (int i = 0; i < kThreads; i++)
+    EXPECT_OK(process, tuttiCommInitRank(&comms[size_t(i)], process.n * kThreads, id, process.rank * kThreads + i));
+  EXPECT_OK(process, tuttiGroupEnd());
+  std::vector<std::thread> threads;
+  std::vector<Rank> ranks;
+  for (int i = 0; i < kThreads; i++) ranks.push_back({process.rank * kThreads + i, process.n * kThreads, comms[size_t(i)]});
+  for (Rank &r : ranks)
+    threads.emplace_back([&r, &fault] {
+      EXPECT_OK(r, sums_right(r, r.comm, 100));
+      EXPECT_OK(r, sums_right(r, r.comm, 100)); // all have left the first
+      if (r.rank == 11) fault(r);
+      if (!r.comm) return;
+      const FairTime time;
+      tuttiResult_t e = tuttiSuccess;
+      while (e == tuttiSuccess) e = sums_right(r, r.comm, 100);
+      EXPECT(r, e == tuttiRemoteError);
+      EXPECT(r, time.seconds() < 1);
+      says(r, last_error(r.comm), {"rank 11"});
+      leave(r, r.comm);
+    });
+  for (auto &t : threads) t.join();
+  for (const Rank &r : ranks) process.failures += r.failures;
+}
+
+} // namespace
+
+TEST_CASE(
+    "an error of one rank ends what 31 others wait for within a second: killed, aborted, revoked, an argument in a group") {
+  const auto run = [](const std::function<void(Rank &)> &fault, std::vector<int> may_die = {}) {
+    return run_processes(4, {.may_die = std::move(may_die), .init = false},
+                         [&](Rank &r, const tuttiUniqueId &id) { fails_for_all(r, id, fault); });
+  };
+  const auto abort = [](Rank &r) { leave(r, std::exchange(r.comm, nullptr)); };
+  CHECK(run(abort) == 0);
+  CHECK(run([](Rank &r) { EXPECT_OK(r, tuttiCommRevoke(r.comm, 0)); }) == 0);
+  CHECK(run([&](Rank &r) {
+          float x = 1;
+          EXPECT_OK(r, tuttiGroupStart());
+          EXPECT_OK(r, tuttiAllReduce(&x, &x, 1, tuttiFloat32, tuttiSum, r.comm, nullptr));
+          EXPECT(r, tuttiAllReduce(&x, &x, 1, tuttiDataType_t(77), tuttiSum, r.comm, nullptr) == tuttiInvalidArgument);
+          EXPECT(r, tuttiGroupEnd() == tuttiInvalidArgument); // nothing has begun, and the others wait
+          abort(r);
+        }) == 0);
+}
+TEST_CASE("a process of many ranks that is killed ends what all others wait for, and they go on") {
+  CHECK(run_processes(4, {.may_die = {1}, .init = false}, [](Rank &p, const tuttiUniqueId &id) {
+          std::vector<tuttiComm_t> comms(kThreads);
+          EXPECT_OK(p, tuttiGroupStart());
+          for (int i = 0; i < kThreads; i++)
+            EXPECT_OK(p, tuttiCommInitRank(&comms[size_t(i)], p.n * kThreads, id, p.rank * kThreads + i));
+          EXPECT_OK(p, tuttiGroupEnd());
+          std::vector<std::thread> threads;
+          std::vector<Rank> ranks;
+          for (int i = 0; i < kThreads; i++) ranks.push_back({p.rank * kThreads + i, p.n * kThreads, comms[size_t(i)]});
+          for (Rank &r : ranks)
+            threads.emplace_back([&r] {
+              if (r.rank == 11) EXPECT_OK(r, sums_right(r, r.comm, 100)), raise(SIGKILL);
+              tuttiResult_t e = tuttiSuccess;
+              while (e == tuttiSuccess) e = sums_right(r, r.comm, 100);
+              EXPECT(r, e == tuttiRemoteError);
+              tuttiComm_t next = nullptr;
+              const FairTime time;
+              EXPECT_OK(r, tuttiCommShrink(r.comm, nullptr, 0, &next, nullptr, 0));
+              EXPECT(r, time.seconds() < 5);
+              leave(r, r.comm);
+              go_on(r, next, 3 * kThreads, r.rank < kThreads ? r.rank : r.rank - kThreads);
+            });
+          for (auto &t : threads) t.join();
+          for (const Rank &r : ranks) p.failures += r.failures;
+        }) == 0);
+}
+
+// ---- aborts
+
+TEST_CASE(
+    "an abort from another thread is over within a second, during set-up, split and finalize, and only the first counts") {
+  Watchdog dog("aborts", std::chrono::seconds(60));
+  Rank boss{0, 2};
+  const auto quick = [&](tuttiComm_t comm) {
+    const FairTime time;
+    std::thread other([&] { EXPECT_OK(boss, tuttiCommAbort(comm)); });
+    other.join();
+    EXPECT(boss, time.seconds() < 1);
+    EXPECT(boss, tuttiCommAbort(comm) == tuttiInvalidArgument);
+  };
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  tuttiUniqueId id;
+  tuttiComm_t alone = nullptr;
+  EXPECT_OK(boss, tuttiGetUniqueId(&id)); // the other rank never comes
+  EXPECT(boss, tuttiCommInitRankConfig(&alone, 2, id, 0, &config) == tuttiInProgress);
+  quick(alone);
+  for (const bool split : {true, false}) {
+    tuttiComm_t comms[2], child = nullptr;
+    REQUIRE(tuttiCommInitAll(comms, 2, nullptr) == tuttiSuccess);
+    std::thread owner([&] { // waits for rank 1, which does not call
+      const tuttiResult_t e = split ? tuttiCommSplit(comms[0], 0, 0, &child, nullptr) : tuttiCommFinalize(comms[0]);
+      EXPECT(boss, e != tuttiSuccess);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    quick(comms[0]);
+    owner.join();
+    quick(comms[1]);
+  }
+  CHECK(boss.failures == 0);
+}
+TEST_CASE("an abort does not wait for a peer that is stopped") {
+  for (const auto &env : kWays)
+    CHECK(run_processes(2,
+                        [](Rank &r) {
+                          EXPECT_OK(r, sums_right(r, r.comm));
+                          if (r.rank == 1) {
+                            if (const pid_t self = getpid(); fork() == 0) {
+                              std::this_thread::sleep_for(std::chrono::seconds(4));
+                              kill(self, SIGCONT);
+                              std::_Exit(0);
+                            }
+                            raise(SIGSTOP);
+                            return leave(r, std::exchange(r.comm, nullptr));
+                          }
+                          std::this_thread::sleep_for(std::chrono::milliseconds(200));
+                          std::vector<float> x(1 << 20, 1); // more than the links hold
+                          EXPECT_OK(r, tuttiAllReduce(x.data(), x.data(), x.size(), tuttiFloat32, tuttiSum, r.comm, nullptr));
+                          std::thread owner([comm = r.comm] { (void)tuttiCommSynchronize(comm); });
+                          std::this_thread::sleep_for(std::chrono::milliseconds(200));
+                          const FairTime time;
+                          leave(r, std::exchange(r.comm, nullptr));
+                          EXPECT(r, time.seconds() < 2);
+                          owner.join();
+                        },
+                        {.env = env}) == 0);
 }
 
 static void come_and_go(int times, bool fail) {
