@@ -154,8 +154,14 @@ Code Communicator::note(const Status &status) {
 }
 
 Error Communicator::last_error() const {
-  std::lock_guard lock(mutex_);
-  return last_error_.code == Code::ok ? end_ : last_error_;
+  {
+    std::lock_guard lock(mutex_);
+    if (last_error_.code != Code::ok) return last_error_;
+    if (end_.code != Code::ok) return end_;
+  }
+  // What others have told, while the owner has made no call that meets it.
+  const auto engine = shared_engine();
+  return engine && engine->failed() ? engine->error().error() : no_error();
 }
 
 Status Communicator::health_of(State state, const Engine *engine) const {

@@ -32,6 +32,10 @@ Status Communicator::init_shrunk(const std::shared_ptr<Core> &parent, Bootstrap:
   nranks_ = child->nranks();
   log::info(log::Subsys::init, "comm {:#x}: {} of {} ranks go on in comm {:#x}, rank {} of them was rank {}",
             parent->bootstrap->comm_id(), nranks_, before, child->comm_id(), rank_, old_rank);
+  if (!request.absent.empty())
+    log::warn(log::Subsys::init,
+              "comm {:#x}: the ranks that go on left rank(s) {} behind: there, but without a call of tuttiCommShrink in time",
+              parent->bootstrap->comm_id(), fmt::join(request.absent, ", "));
   adopt(std::move(child));
   core_->job = parent->job;
   if (aborted_.load()) fail(last_error()); // too late to stop the meeting, too early to find its result

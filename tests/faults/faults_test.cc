@@ -261,13 +261,14 @@ struct OtherBuild {
 
 TEST_CASE("ranks that were started differently all say the same of it") {
   check_told("TUTTI_MEMORY_CAP=64MiB",
-             {"ranks disagree: setting memory.cap of rank 1 is \"64MiB\"", "of rank 0 it is \"256MiB\""});
+             {"ranks disagree: setting memory.cap of rank 1 is \"67108864\"", "of rank 0 it is \"268435456\""});
   check_told("TUTTI_SHM_DISABLE=1", {"setting shm.disable of rank 1", "of rank 0", "also network"});
   check_told("TUTTI_NET=socket", {"setting net.name of rank 1 is \"socket\"", "also network"});
-  check_told("TUTTI_PLUGIN_DISABLE=tree", {"setting plugins.disable of rank 1", "also algorithm \"tree\" (absent and tree "});
+  check_told("TUTTI_PLUGIN_DISABLE=algo-tree",
+             {"setting plugins.disable of rank 1", "also algorithm \"tree\" (absent and algo-tree "});
 }
 TEST_CASE("a plugin of another build on one rank is named with both builds by all ranks") {
   const OtherBuild other("algo-tree");
   check_told("TUTTI_PLUGIN_PATH=" + other.folder.string(),
-             {"ranks disagree: algorithm \"tree\" of rank 1 is tree ", "(build ", "of rank 0 it is tree "});
+             {"ranks disagree: algorithm \"tree\" of rank 1 is algo-tree ", "(build ", "of rank 0 it is algo-tree "});
 }
