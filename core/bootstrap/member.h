@@ -145,8 +145,9 @@ private:
   Hub &hub_;
   const Identity identity_;
   const std::shared_ptr<const Config> config_;
-  int rank_ = -1, nranks_ = 0;  // set by configure(), before anybody else looks
-  std::vector<PeerInfo> infos_; // set before join() or split() returns
+  int rank_ = -1, nranks_ = 0;   // set by configure(), before anybody else looks
+  std::vector<PeerInfo> infos_;  // set before join() or split() returns
+  std::atomic<bool> met_{false}; // infos_ is set
   Contact self_;
 
   mutable std::mutex m_; // guards all up to the next comment

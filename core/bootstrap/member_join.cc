@@ -267,6 +267,7 @@ Status Member::exchange_contacts(Deadline deadline) {
       return Status(about(static_cast<int>(i), Code::internal, fmt::format("rank {} described itself wrongly", i)));
     infos_[i] = PeerInfo{static_cast<int>(i), c.process, c.host, c.pid, c.hostname};
   }
+  met_.store(true, std::memory_order_release);
   std::lock_guard lock(m_);
   contacts_ = std::move(contacts);
   return {};
@@ -363,6 +364,7 @@ Status Member::seat_child(const std::shared_ptr<Member> &child, const std::vecto
     info.rank = static_cast<int>(i);
     child->infos_.push_back(info);
   }
+  child->met_.store(true, std::memory_order_release);
   child->configure(static_cast<int>(members.size()), index);
   if (!hub_.add(child->comm(), index, child))
     return child->locate(tutti::fail(Code::internal, "comm {:#x} has a rank {} already", child->comm(), index));

@@ -187,6 +187,7 @@ void Member::tell_lost(int rank) {
 }
 
 void Member::send_council(int to, Bytes data) {
+  if (!met_.load(std::memory_order_acquire)) return; // who fails while ranks join goes on with nobody
   if (to != rank_ && peer(to).process != hub_.process()) return push(to, FrameType::council, 0, std::move(data), {});
   const auto target = to == rank_ ? shared_from_this() : hub_.find(comm(), to);
   if (!target) return note_lost(to);
