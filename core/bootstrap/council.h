@@ -74,7 +74,12 @@ private:
   void hear_decision(uint64_t ticket, Decision d);
   void be_ousted(int from, const std::vector<int> &members);
 
+  // council_collect.cc
+  static bool has(const std::vector<int> &sorted, int rank);
+  static void put(Writer &w, const std::vector<int> &ranks);
+  static Nanos silence_of(Nanos span);
   void take_proposal(int from, Proposal p);
+  void turn_away();
   void weigh();
   void ask(const std::vector<int> &missing);
   bool unreachable(int rank) const;
