@@ -43,6 +43,10 @@ public:
     TUTTI_ASSIGN(child, member_->split(color, key, std::move(config), deadline, all_came));
     return child ? std::unique_ptr<Bootstrap>(std::make_unique<Handle>(std::move(child))) : nullptr;
   }
+  Result<std::unique_ptr<Bootstrap>> shrink(Shrink *request, std::shared_ptr<const Config> config, JoinStop *stop) override {
+    TUTTI_ASSIGN(child, member_->shrink(request, std::move(config), stop));
+    return std::unique_ptr<Bootstrap>(std::make_unique<Handle>(std::move(child)));
+  }
   void report_failure(const Error &error) override { member_->report_failure(error); }
   bool failed() const override { return member_->failed(); }
   Status failure() const override { return member_->failure(); }

@@ -105,6 +105,16 @@ public:
   virtual Result<std::unique_ptr<Bootstrap>> split(int color, int key, std::shared_ptr<const Config> config, Deadline deadline,
                                                    bool *all_came = nullptr) = 0;
 
+  // The group of those that call it without the ranks of `excluded`, all with the same list; or, to find out, of those that are
+  // left. Also after a failure; see council.h. What is left undone when a member dies meanwhile is done again without it.
+  struct Shrink {
+    bool find_out = false;
+    std::vector<int> excluded; // sorted, without this rank
+    std::vector<int> absent;   // out: were there, and did not call
+  };
+  virtual Result<std::unique_ptr<Bootstrap>> shrink(Shrink *request, std::shared_ptr<const Config> config,
+                                                    JoinStop *stop = nullptr) = 0;
+
   // Failure. The first failure that this rank detects or hears of is kept; it is flooded to all ranks once.
   virtual void report_failure(const Error &error) = 0; // [any thread]
   virtual bool failed() const = 0;                     // [any thread] one relaxed load

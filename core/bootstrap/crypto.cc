@@ -137,4 +137,13 @@ Identity child_identity(const Identity &parent, uint64_t split, int color) {
   return {derive_u64(parent.key, "tutti split id", data), derive(parent.key, "tutti split key", data)};
 }
 
+Identity shrunk_identity(const Identity &parent, uint64_t nonce, std::span<const int> members) {
+  Writer w;
+  w.u64(parent.comm);
+  w.u64(nonce);
+  for (const int r : members) w.i32(r);
+  const Bytes data = w.take();
+  return {derive_u64(parent.key, "tutti shrink id", data), derive(parent.key, "tutti shrink key", data)};
+}
+
 } // namespace tutti::boot

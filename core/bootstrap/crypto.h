@@ -28,5 +28,6 @@ uint64_t hash_ids(std::span<const UniqueId> ids);      // tells nothing of their
 Bytes seal(const Secret &key, std::span<const std::byte> data);
 std::optional<Bytes> unseal(const Secret &key, std::span<const std::byte> box);
 Identity child_identity(const Identity &parent, uint64_t split, int color);
+Identity shrunk_identity(const Identity &parent, uint64_t nonce, std::span<const int> members);
 
 } // namespace tutti::boot

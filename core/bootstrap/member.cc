@@ -332,6 +332,7 @@ void Member::on_failure(std::function<void(const Error &)> fn) {
 void Member::report_failure(const Error &error) {
   Error e = error;
   if (e.rank < 0) e.rank = rank_;
+  if (e.phase == "abort" && e.peer == rank_) council_.stop(e, true);
   fail(std::move(e));
 }
 
@@ -385,9 +386,39 @@ void Member::peer_gone(int rank, bool clean) {
   }
   // Before waits for this rank end: who returns from one and leaves must have told the reason.
   if (!clean) fail(about(rank, Code::remote, name(rank) + " left the communicator before it was finalized"));
+  {
+    std::lock_guard lock(m_);
+    gone_[static_cast<size_t>(rank)] = true;
+    cv_.notify_all();
+  }
+  note_lost(rank);
+}
+
+bool Member::is_lost(int rank) const {
   std::lock_guard lock(m_);
-  gone_[static_cast<size_t>(rank)] = true;
-  cv_.notify_all();
+  return static_cast<size_t>(rank) < lost_.size() && lost_[static_cast<size_t>(rank)];
+}
+
+// Only the first failure is told to everybody as such; who goes on after it has to hear of the others, too.
+void Member::note_lost(int rank) {
+  std::shared_ptr<Member> child;
+  {
+    std::lock_guard lock(m_);
+    if (closed_ || static_cast<size_t>(rank) >= lost_.size() || lost_[static_cast<size_t>(rank)]) return;
+    lost_[static_cast<size_t>(rank)] = true;
+    if (std::find(shrunk_of_.begin(), shrunk_of_.end(), rank) != shrunk_of_.end()) child = shrunk_.lock();
+    cv_.notify_all();
+  }
+  if (child)
+    child->fail(child->about(-1, Code::remote, name(rank) + " has gone while the ranks that go on were meeting"), true);
+  const bool tell = failed();
+  service_.post([self = shared_from_this(), rank, tell] {
+    if (tell) self->tell_lost(rank);
+    self->council_.gone(rank);
+  });
+  if (!tell) return;
+  for (const auto &m : hub_.local(comm()))
+    if (m.get() != this) m->note_lost(rank);
 }
 
 uint64_t Member::fds() const {
@@ -427,6 +458,7 @@ void Member::close() {
   auto future = written->get_future();
   const auto limit = Clock::now() + kGoodbye;
   service_.post([self = shared_from_this(), clean, told, written, limit] {
+    self->council_.close();
     if (told) self->flood(*told);
     self->leave_root();
     self->leave_links(clean);

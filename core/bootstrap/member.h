@@ -1,6 +1,7 @@
 // tutti/core/bootstrap/member.h: one rank of one communicator: its connections to other ranks, its mailbox, the allgather
 // around the ring, and what it knows about failures. Shared by the handle (Bootstrap), the hub and tasks of the service thread.
 #pragma once
+#include "bootstrap/council.h"
 #include "bootstrap/dialer.h"
 #include "bootstrap/hub.h"
 #include "bootstrap/root.h"
@@ -17,6 +18,7 @@ public:
   Status join(std::span<const UniqueId> ids, int nranks, int rank, Deadline deadline);
   Result<std::shared_ptr<Member>> split(int color, int key, std::shared_ptr<const Config> config, Deadline deadline,
                                         bool *all_came);
+  Result<std::shared_ptr<Member>> shrink(Bootstrap::Shrink *request, std::shared_ptr<const Config> config, JoinStop *stop);
   void close(); // the handle's end; waits a moment, so that sockets take the goodbye, and for no peer
 
   // ---- what Bootstrap offers; see there
@@ -43,6 +45,7 @@ public:
   void fail(Error error, bool relayed = false); // relayed: heard from others, already in words for everybody [any]
 
 private:
+  friend class Council;
   using Piece = std::shared_ptr<const Bytes>;
   enum Direction { up = 0, down = 1 }; // to rank + 1, to rank - 1
   struct Gather {
@@ -61,6 +64,7 @@ private:
     std::deque<Waiting> waiting;
     std::shared_ptr<Dialer> dialer;
     bool gone = false; // said goodbye
+    bool was_up = false;
   };
   struct Handler {
     std::function<void(Message)> fn;
@@ -97,6 +101,12 @@ private:
   void leave_root();
   Status enter_child(const std::shared_ptr<Member> &child, const std::vector<int> &members, int index, uint64_t split,
                      Deadline deadline);
+  Status seat_child(const std::shared_ptr<Member> &child, const std::vector<int> &members, int index);
+  Status meet(const std::shared_ptr<Member> &child, Deadline deadline, const std::function<std::shared_ptr<Member>()> &local);
+  Result<std::shared_ptr<Member>> shrink_once(Bootstrap::Shrink *request, const std::shared_ptr<const Config> &config,
+                                              bool *met);
+  void watch_shrunk(const std::shared_ptr<Member> &child, const Decision &decision);
+  Status enter_shrunk(const std::shared_ptr<Member> &child, const Decision &decision);
 
   // links [service thread]
   void dial(int to, Link &link, const Contact &contact, Clock::time_point deadline);
@@ -119,7 +129,15 @@ private:
   Status gather_missing(uint64_t seq, Deadline deadline, std::string_view what);
 
   void peer_gone(int rank, bool clean); // [any]
-  bool later(std::function<void()> fn); // keeps what comes before configure(); false: do it now (m_ held)
+  void note_lost(int rank);             // its process has ended, or it has left, whatever failed before [any]
+  void tell_lost(int rank);
+  bool is_lost(int rank) const;
+  bool is_closed() const {
+    std::lock_guard lock(m_);
+    return closed_;
+  }
+  void send_council(int to, Bytes data); // also after a failure
+  bool later(std::function<void()> fn);  // keeps what comes before configure(); false: do it now (m_ held)
   void drain_kind(MsgKind kind);
   Status unreachable(int to) const;
 
@@ -127,8 +145,9 @@ private:
   Hub &hub_;
   const Identity identity_;
   const std::shared_ptr<const Config> config_;
-  int rank_ = -1, nranks_ = 0;  // set by configure(), before anybody else looks
-  std::vector<PeerInfo> infos_; // set before join() or split() returns
+  int rank_ = -1, nranks_ = 0;   // set by configure(), before anybody else looks
+  std::vector<PeerInfo> infos_;  // set before join() or split() returns
+  std::atomic<bool> met_{false}; // infos_ is set
   Contact self_;
 
   mutable std::mutex m_; // guards all up to the next comment
@@ -136,7 +155,7 @@ private:
   bool configured_ = false, closed_ = false, closing_ = false;
   std::vector<std::function<void()>> early_;
   std::vector<Contact> contacts_; // empty until known
-  std::vector<bool> gone_;
+  std::vector<bool> gone_, lost_;
   std::map<std::pair<int, uint64_t>, std::deque<Message>> mailbox_;
   size_t mailbox_bytes_ = 0, mailbox_count_ = 0;
   std::array<Handler, 4> handlers_;
@@ -153,6 +172,8 @@ private:
   std::function<void(const Error &)> on_failure_;
   int failure_running_ = 0;
   std::weak_ptr<Member> pending_child_;
+  std::weak_ptr<Member> shrunk_; // that comes about
+  std::vector<int> shrunk_of_;   // its members
   uint64_t splits_ = 0;
   std::atomic<bool> failed_{false};
 
@@ -170,6 +191,8 @@ private:
   uint64_t linger_timer_ = 0;
   int root_rank_ = -1;
   std::string root_text_;
+
+  Council council_{*this};
 
   const std::shared_ptr<std::atomic<uint64_t>> queued_ = std::make_shared<std::atomic<uint64_t>>(0);
   const std::shared_ptr<std::atomic<uint64_t>> fds_ = std::make_shared<std::atomic<uint64_t>>(0);

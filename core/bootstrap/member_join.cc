@@ -12,6 +12,7 @@ void Member::configure(int nranks, int rank) {
     nranks_ = nranks;
     rank_ = rank;
     gone_.assign(static_cast<size_t>(nranks), false);
+    lost_ = gone_;
     configured_ = true;
     if (nranks == 1) {
       ring_up_ = {true, true};
@@ -266,6 +267,7 @@ Status Member::exchange_contacts(Deadline deadline) {
       return Status(about(static_cast<int>(i), Code::internal, fmt::format("rank {} described itself wrongly", i)));
     infos_[i] = PeerInfo{static_cast<int>(i), c.process, c.host, c.pid, c.hostname};
   }
+  met_.store(true, std::memory_order_release);
   std::lock_guard lock(m_);
   contacts_ = std::move(contacts);
   return {};
@@ -342,6 +344,16 @@ Status Member::enter_child(const std::shared_ptr<Member> &child, const std::vect
     std::lock_guard lock(m_);
     if (error_) return Status(*error_);
     pending_child_ = child; // if a rank of the parent fails now, the child must not wait for it
+  }
+  TUTTI_TRY(seat_child(child, members, index));
+  if (members.size() == 1) return {};
+  return meet(child, deadline, [&] { return hub_.find_child(comm(), number, members[static_cast<size_t>(child->next())]); });
+}
+
+// The child knows who is in it, and others can find it.
+Status Member::seat_child(const std::shared_ptr<Member> &child, const std::vector<int> &members, int index) {
+  {
+    std::lock_guard lock(m_);
     child->contacts_.clear();
     for (int r : members) child->contacts_.push_back(contacts_[static_cast<size_t>(r)]);
   }
@@ -352,19 +364,24 @@ Status Member::enter_child(const std::shared_ptr<Member> &child, const std::vect
     info.rank = static_cast<int>(i);
     child->infos_.push_back(info);
   }
+  child->met_.store(true, std::memory_order_release);
   child->configure(static_cast<int>(members.size()), index);
   if (!hub_.add(child->comm(), index, child))
     return child->locate(tutti::fail(Code::internal, "comm {:#x} has a rank {} already", child->comm(), index));
-  if (members.size() == 1) return {};
-  const int next_parent = members[static_cast<size_t>(child->next())];
+  return {};
+}
+
+// local: the child of the next rank, where that is in this process.
+Status Member::meet(const std::shared_ptr<Member> &child, Deadline deadline,
+                    const std::function<std::shared_ptr<Member>()> &local) {
   const Contact to = child->contacts_[static_cast<size_t>(child->next())];
-  const auto local = to.process == self_.process ? hub_.find_child(comm(), number, next_parent) : nullptr;
-  service_.post([child, to, local, deadline] {
+  const auto next = to.process == self_.process ? local() : nullptr;
+  service_.post([child, to, next, deadline] {
     child->set_up_deadline_ = deadline.at();
-    child->connect_ring(to, local);
+    child->connect_ring(to, next);
   });
   TUTTI_TRY(child->wait_ring(deadline));
-  auto all = child->allgather({}, deadline, "split"); // after it everybody is registered
+  auto all = child->allgather({}, deadline, "meeting"); // after it everybody is registered
   return all.ok() ? Status() : std::move(all.status());
 }
 

@@ -3,6 +3,12 @@
 #include "log/log.h"
 
 namespace tutti::boot {
+namespace {
+
+// Its process listened when it joined: one that refuses has ended.
+constexpr int64_t kRetriesAfterFailure = 2;
+
+} // namespace
 
 void Member::adopt(const Conn::Ptr &conn) {
   const int peer = conn->hello().from;
@@ -14,6 +20,7 @@ void Member::attach(int peer, const Conn::Ptr &conn) {
   const auto self = shared_from_this();
   Link &link = links_[peer];
   link.conns.push_back(conn);
+  link.was_up = true;
   conn->own(queued_, fds_);
   conn->dead_after(config_->duration("socket.dead_after"));
   std::weak_ptr<Member> weak = self;
@@ -61,6 +68,7 @@ void Member::dial(int to, Link &link, const Contact &contact, Clock::time_point 
   job.key = identity_.key;
   job.deadline = deadline;
   set_retries(&job, *config_);
+  if (failed()) job.retry_count = std::min<int64_t>(job.retry_count, kRetriesAfterFailure);
   std::weak_ptr<Member> weak = weak_from_this();
   link.dialer = Dialer::start(service_, std::move(job), [weak, to](Result<Conn::Ptr> r) {
     auto m = weak.lock();
@@ -73,6 +81,7 @@ void Member::dial(int to, Link &link, const Contact &contact, Clock::time_point 
     if (m->left_) return m->left_link(to);
     if (m->links_[to].tx || m->links_[to].gone) return; // it came from there meanwhile
     m->fail(m->about(to, Code::remote, fmt::format("cannot connect to {}: {}", m->name(to), r.status().error().message)));
+    m->note_lost(to);
   });
 }
 
@@ -89,14 +98,14 @@ void Member::push(int to, FrameType type, uint64_t tag, Bytes data, UniqueFd fd)
   }
   queued_->fetch_add(data.size());
   link.waiting.push_back({type, tag, std::move(data), std::move(fd)});
-  if (link.dialer || to == next() || to == prev()) return; // ring connections are made by joining
+  if (link.dialer || ((to == next() || to == prev()) && !link.was_up)) return; // ring connections are made by joining
   Contact contact;
   {
     std::lock_guard lock(m_);
     if (static_cast<size_t>(to) >= contacts_.size()) return;
     contact = contacts_[static_cast<size_t>(to)];
   }
-  dial(to, link, contact, Clock::now() + config_->duration("core.init_timeout"));
+  dial(to, link, contact, Clock::now() + config_->duration("core.connect_timeout"));
 }
 
 void Member::frame(int from, Frame f) {
@@ -120,6 +129,15 @@ void Member::frame(int from, Frame f) {
       return fail(*e, true);
     }
     break;
+  case FrameType::council:
+    return council_.hear(from, f.payload);
+  case FrameType::gone: {
+    Reader r(f.payload);
+    const int rank = r.i32();
+    if (!r.done() || rank < 0 || rank >= nranks_) break;
+    if (rank != rank_) note_lost(rank); // of itself it knows better
+    return;
+  }
   case FrameType::goodbye: {
     Link &link = links_[from];
     const bool clean = !f.payload.empty() && f.payload[0] == std::byte(1);
@@ -151,9 +169,29 @@ void Member::lost(int peer, const Status &why) {
   }
   if (expected) {
     link.gone = true;
-    return;
+    return note_lost(peer);
   }
   fail(about(peer, Code::remote, fmt::format("{}: {}", name(peer), why.error().message)));
+  // That connection has ended; whether the process has shows when it is dialled once more.
+  if (!link.tx && !link.dialer) send_council(peer, council_.greeting());
+}
+
+void Member::tell_lost(int rank) {
+  Writer w;
+  w.i32(rank);
+  const Bytes data = w.take();
+  std::vector<Conn::Ptr> to;
+  for (auto &[peer, link] : links_)
+    if (link.tx && peer != rank) to.push_back(link.tx);
+  for (const auto &c : to) c->send(FrameType::gone, 0, data);
+}
+
+void Member::send_council(int to, Bytes data) {
+  if (!met_.load(std::memory_order_acquire)) return; // who fails while ranks join goes on with nobody
+  if (to != rank_ && peer(to).process != hub_.process()) return push(to, FrameType::council, 0, std::move(data), {});
+  const auto target = to == rank_ ? shared_from_this() : hub_.find(comm(), to);
+  if (!target) return note_lost(to);
+  service_.post([target, from = rank_, held = std::move(data)] { target->council_.hear(from, held); });
 }
 
 // Over every connection, so around the ring both ways; each rank passes the first one it hears on.

@@ -134,6 +134,8 @@ enum class FrameType : uint8_t {
   in_ring = 8,   // rank -> root: connected to both neighbours; root -> first root: i32, the rank that is
   branch = 9,    // root -> first root of several: BranchIn
   at_root = 10, // root <-> first root: i32, a rank that has checked in; u8 1: its Contact follows, for its neighbours elsewhere
+  council = 11, // who goes on after a failure, see council.h
+  gone = 12,    // i32, a rank that has ended or left after a failure
 };
 struct Frame {
   FrameType type{};

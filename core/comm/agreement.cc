@@ -48,8 +48,18 @@ std::string_view value_of(const RankFacts &facts, std::string_view thing) {
   return kAbsent;
 }
 
-Status difference(int rank, std::string_view thing, std::string_view here, std::string_view there) {
-  return fail(Code::invalid_usage, "ranks disagree: {} of rank {} is {}, of rank 0 it is {}", thing, rank, here, there)
+struct Difference {
+  std::string_view thing, here, there;
+};
+constexpr size_t kMostShown = 4;
+
+Status disagreement(int rank, const std::vector<Difference> &all) {
+  std::string rest;
+  for (size_t i = 1; i < all.size() && i < kMostShown; i++)
+    rest += fmt::format("{} {} ({} and {})", i == 1 ? "; also" : ",", all[i].thing, all[i].here, all[i].there);
+  if (all.size() > kMostShown) rest += fmt::format(", and {} more", all.size() - kMostShown);
+  return fail(Code::invalid_usage, "ranks disagree: {} of rank {} is {}, of rank 0 it is {}{}", all[0].thing, rank, all[0].here,
+              all[0].there, rest)
       .peer(rank)
       .phase("agreement")
       .hint("start all ranks with the same library, plugins and settings");
@@ -91,10 +101,7 @@ RankFacts make_facts(const Config &config, const Registry &registry, Iface<tutti
   RankFacts facts;
   facts.cpus = CpuSet::of_this_process();
   facts.agreed.emplace_back("library version", fmt::format("{}.{}.{}", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH));
-  add_all<tutti_algo_v1>(facts, registry, TUTTI_ALGO, "algorithm");
-  add_all<tutti_proto_v1>(facts, registry, TUTTI_PROTO, "protocol");
-  facts.agreed.emplace_back("tuner", chosen(tuner));
-  facts.agreed.emplace_back("network", chosen(net));
+  // Before what follows from them.
   const std::string text = config.agreement_text();
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
@@ -103,16 +110,21 @@ RankFacts make_facts(const Config &config, const Registry &registry, Iface<tutti
     if (const size_t eq = line.find('='); eq != std::string::npos)
       facts.agreed.emplace_back("setting " + line.substr(0, eq), "\"" + line.substr(eq + 1) + "\"");
   }
+  add_all<tutti_algo_v1>(facts, registry, TUTTI_ALGO, "algorithm");
+  add_all<tutti_proto_v1>(facts, registry, TUTTI_PROTO, "protocol");
+  facts.agreed.emplace_back("tuner", chosen(tuner));
+  facts.agreed.emplace_back("network", chosen(net));
   return facts;
 }
 
 Status compare_facts(const RankFacts &first, int rank, const RankFacts &other) {
   if (other.agreed == first.agreed) return {};
+  std::vector<Difference> all;
   for (const auto &[thing, value] : other.agreed)
-    if (const auto his = value_of(first, thing); his != value) return difference(rank, thing, value, his);
+    if (const auto his = value_of(first, thing); his != value) all.push_back({thing, value, his});
   for (const auto &[thing, value] : first.agreed)
-    if (const auto mine = value_of(other, thing); mine != value) return difference(rank, thing, mine, value);
-  return {};
+    if (value_of(other, thing) == kAbsent && value != kAbsent) all.push_back({thing, kAbsent, value});
+  return all.empty() ? Status() : disagreement(rank, all);
 }
 
 } // namespace tutti

@@ -25,7 +25,7 @@ struct RankFacts {
 
 // Version, every loaded algorithm and protocol, the chosen tuner and net (may be empty), and the configuration that must agree.
 RankFacts make_facts(const Config &config, const Registry &registry, Iface<tutti_tuner_v1> tuner, Iface<tutti_net_v1> net);
-// The first difference of this rank from rank 0.
+// The differences of this rank from rank 0, the most telling first.
 Status compare_facts(const RankFacts &first, int rank, const RankFacts &other);
 
 } // namespace tutti

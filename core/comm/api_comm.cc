@@ -1,6 +1,7 @@
 // tutti.h: version, errors, life of communicators, groups.
 #include "comm/destroy.h"
 #include "comm/handle.h"
+#include "comm/make.h"
 #include "comm/startup.h"
 #include <algorithm>
 #include <cstring>
@@ -8,39 +9,6 @@
 using namespace tutti;
 
 namespace {
-
-using Init = std::function<Status(Communicator &)>;
-
-// Makes the handle now and runs `init` now, at the end of the group, or in the background.
-// `serial`: calls of one group that share it run one after the other.
-Status create(tuttiComm_t *out, std::shared_ptr<Communicator> c, Init init, const void *serial = nullptr) {
-  tuttiComm *const handle = make_handle(c);
-  *out = handle;
-  const auto drop = [out, handle] {
-    if (!retire(handle)) return; // aborted meanwhile
-    *out = nullptr;
-    wait_for_visitors(handle);
-    free_handle(handle);
-  };
-  auto run = [c, init = std::move(init), drop, handle]() -> Status {
-    const bool blocking = c->options().blocking;
-    Status s = guarded([&]() -> Status {
-      const Inside inside(*handle);
-      if (!live(handle)) return fail(Code::invalid_usage, "the communicator was aborted before its set-up began");
-      if (!blocking) return c->background(init);
-      return init(*c);
-    });
-    if (s.ok()) return blocking ? Status() : fail(Code::in_progress, "set-up goes on in the background");
-    c->close();
-    drop();
-    return s;
-  };
-  if (Group &group = Group::of_this_thread(); group.open()) {
-    group.add(run, drop, serial);
-    return {};
-  }
-  return run();
-}
 
 Status check_init(const tuttiComm_t *comm, int nranks, int rank) {
   if (!comm) return fail(Code::invalid_argument, "init: comm is NULL");

@@ -13,7 +13,7 @@ Status check_stream(tuttiStream_t stream) {
 }
 
 Status submit(Communicator &c, const Op &op, tuttiStream_t stream, Group &group) {
-  TUTTI_TRY(c.submit(op, stream));
+  if (Status s = c.submit(op, stream); !s.ok()) return Communicator::refused_after(std::move(s));
   if (!stream) group.own_streams().note(c);
   return {};
 }
@@ -26,7 +26,7 @@ Status submit(Communicator &c, const Op &op, tuttiStream_t stream, Group &group)
     group.add(comm, op, tables ? std::move(*tables) : nullptr, stream);
     return {};
   }
-  TUTTI_TRY(comm->c->submit_as_asked(op, *group.asked(), stream));
+  TUTTI_TRY(Communicator::refused_after(comm->c->submit_as_asked(op, *group.asked(), stream)));
   if (!stream) group.own_streams().note(*comm->c);
   return {};
 }
@@ -75,10 +75,9 @@ tuttiResult_t message(bool sending, const void *buffer, size_t count, tuttiDataT
       group.add(comm, op, stream);
       return {};
     }
-    const CallConfig *const asked = group.asked();
-    const char *const tag = asked && !asked->tag.empty() ? asked->tag.c_str() : nullptr;
-    if (stream) return c.submit_p2p({&op, 1}, {&stream, 1}, tag);
-    TUTTI_TRY(c.submit_p2p({&op, 1}, {}, tag));
+    const std::span<const tuttiStream_t> streams(&stream, stream ? 1 : 0);
+    TUTTI_TRY(Communicator::refused_after(c.submit_p2p({&op, 1}, streams, group.asked())));
+    if (stream) return {};
     group.own_streams().note(c);
     return {};
   });

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -105,9 +106,14 @@ public:
   // `parent` is the core of the communicator that is split; without a color this one stays empty. *all_came: as of
   // Bootstrap::split().
   Status init_split(const std::shared_ptr<Core> &parent, int color, int key, bool *all_came);
+  // The ranks of `parent` that go on: see Bootstrap::shrink(), whose request this is.
+  Status init_shrunk(const std::shared_ptr<Core> &parent, Bootstrap::Shrink request);
+  // With new ranks, which meet the old ones at `id`; parent: of an old rank, whose number is kept.
+  Status init_grown(const std::shared_ptr<Core> &parent, const std::optional<tuttiUniqueId> &id);
   Status finalize();
-  void close(); // frees bootstrap and engine
-  void abort(); // [any thread] never waits for a peer
+  void revoke(); // [any thread] ends operations on all ranks, and waits for no peer
+  void close();  // frees bootstrap and engine
+  void abort();  // [any thread] never waits for a peer
   Status background(std::function<Status(Communicator &)> work);
   bool join_background(); // an aborted one's thread is left alone: true
   void quiesce();         // once it has failed: on return nothing touches the buffers of operations any more
@@ -118,6 +124,8 @@ public:
   Status health();        // ok, in_progress, or what ended the communicator; for the owner's calls
   Status health_at_all(); // the same for calls that any thread may make at any time
   Status usable();        // ok when an operation may be enqueued
+  // An error of a call that begins something: after a revoke such a call is a mistake of the caller.
+  static Status refused_after(Status status);
   // Keeps the error for GetLastError; one that ends the communicator is spread to all ranks. Returns its code.
   Error tell(const Status &status); // to who asks for the last error; the rank is filled in
   Code note(const Status &status);
@@ -139,8 +147,8 @@ public:
   bool has_room() const { // an operation can be enqueued without waiting, or is refused
     return state() != State::ready || core_->engine->failed() || core_->engine->has_room();
   }
-  // streams sorted; tag: of a call configuration, nullptr = none
-  Status submit_p2p(std::span<const P2pOp> ops, std::span<const tuttiStream_t> streams, const char *tag);
+  // streams sorted; asked: nullptr = nothing
+  Status submit_p2p(std::span<const P2pOp> ops, std::span<const tuttiStream_t> streams, const CallConfig *asked);
   Status synchronize();
   Point last_point() const { return {core_, last_seq_}; }
   uint64_t last_seq() const { return last_seq_; }

@@ -124,7 +124,7 @@ bool Group::issue_one(Call &call, std::span<const tuttiStream_t> streams, bool o
     const Inside inside(*handle);
     if (live(handle) && handle->c == comm) {
       if (must_wait(call.target, streams)) return false;
-      s = submit(*comm);
+      s = Communicator::refused_after(submit(*comm));
       if (!s.ok())
         comm->note(s);
       else if (own_stream)
@@ -153,9 +153,8 @@ bool Group::issue_some(Status *first) {
   }
   for (Messages &m : messages_) {
     if (m.issued) continue;
-    const char *tag = m.asked && !m.asked->tag.empty() ? m.asked->tag.c_str() : nullptr;
     all &= issue_one(m, m.streams, m.own_stream, first,
-                     [&](Communicator &comm) { return comm.submit_p2p(m.ops, m.streams, tag); });
+                     [&](Communicator &comm) { return comm.submit_p2p(m.ops, m.streams, m.asked.get()); });
   }
   return all;
 }

@@ -184,7 +184,8 @@ Status Communicator::submit(const Op &op, tuttiStream_t stream) {
 Status Communicator::submit_as_asked(const Op &plain, const CallConfig &asked, tuttiStream_t stream) {
   Op op = plain;
   if (!asked.tag.empty()) op.info.tag = asked.tag.c_str();
-  if (asked.id == 0) return submit(op, stream); // only a tag
+  op.info.timeout_ms = asked.timeout_ms;
+  if (asked.id == 0) return submit(op, stream); // only what is this rank's own affair
   number_++;
   if (moves_nothing(op)) return pass_over(op);
   const uint32_t bucket = bucket_of(op.bytes);

@@ -47,7 +47,7 @@ Status Communicator::finalize() {
   const log::ScopedRank scope(rank_);
   TUTTI_TRY(drain());
   Bootstrap &b = *core_->bootstrap;
-  TUTTI_TRY(b.barrier(Deadline::in(options_.config->duration("core.timeout")), "finalize"));
+  TUTTI_TRY(b.barrier(Deadline::in(options_.config->duration("core.finalize_timeout")), "finalize"));
   b.expect_close();
   State ready = State::ready;
   if (!state_.compare_exchange_strong(ready, State::finalized) && ready == State::working)
@@ -153,7 +153,7 @@ Code Communicator::note(const Status &status) {
   const bool engine_failed = engine && engine->failed();
   if (((!harmless(e.code) && !e.survived) || engine_failed) && state() != State::failed && state() != State::closed) {
     log::warn(log::Subsys::coll, "{}", e.line());
-    fail(e);
+    fail(engine_failed && harmless(e.code) ? engine->error().error() : e);
   }
   quiesce();                      // the caller may free its buffers now
   if (state() == State::failed) { // it may never come to destroy
@@ -164,8 +164,14 @@ Code Communicator::note(const Status &status) {
 }
 
 Error Communicator::last_error() const {
-  std::lock_guard lock(mutex_);
-  return last_error_.code == Code::ok ? end_ : last_error_;
+  {
+    std::lock_guard lock(mutex_);
+    if (last_error_.code != Code::ok) return last_error_;
+    if (end_.code != Code::ok) return end_;
+  }
+  // What others have told, while the owner has made no call that meets it.
+  const auto engine = shared_engine();
+  return engine && engine->failed() ? engine->error().error() : no_error();
 }
 
 Status Communicator::health_of(State state, const Engine *engine) const {
@@ -202,7 +208,7 @@ Status Communicator::usable() {
     return tutti::fail(Code::invalid_usage, "the communicator is still being set up")
         .hint("poll tuttiCommGetAsyncError until it says tuttiSuccess");
   if (s == State::finalized) return tutti::fail(Code::invalid_usage, "the communicator is finalized: no operation may follow");
-  return health();
+  return refused_after(health());
 }
 
 Status Communicator::background(std::function<Status(Communicator &)> work) {

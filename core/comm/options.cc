@@ -4,6 +4,7 @@
 #include "log/log.h"
 #include <cstddef>
 #include <cstring>
+#include <tuple>
 
 namespace tutti {
 namespace {
@@ -56,7 +57,15 @@ Result<InitOptions> read_options(const tuttiConfig_t *given, const InitOptions &
     return fail(Code::invalid_argument, "config: blocking {} is not 0 or 1", c.blocking);
   if (set(c.minCTAs) && set(c.maxCTAs) && c.minCTAs > c.maxCTAs)
     return fail(Code::invalid_argument, "config: minCTAs {} is over maxCTAs {}", c.minCTAs, c.maxCTAs);
-  if (c.timeoutMs < 0) return fail(Code::invalid_argument, "config: timeoutMs {} is below 0", c.timeoutMs);
+  const std::tuple<const char *, const char *, int64_t> timeouts[] = {
+      {"timeoutMs", "core.timeout", c.timeoutMs},
+      {"initTimeoutMs", "core.init_timeout", c.initTimeoutMs},
+      {"connectTimeoutMs", "core.connect_timeout", c.connectTimeoutMs},
+      {"finalizeTimeoutMs", "core.finalize_timeout", c.finalizeTimeoutMs},
+      {"shrinkTimeoutMs", "core.shrink_timeout", c.shrinkTimeoutMs},
+  };
+  for (const auto &[field, key, ms] : timeouts)
+    if (ms < 0) return fail(Code::invalid_argument, "config: {} {} is below 0", field, ms);
   if (set(c.blocking)) o.text("blocking", "core.blocking", c.blocking ? "true" : "false");
   if (set(c.minCTAs)) o.number("minCTAs", "coll.min_channels", c.minCTAs);
   if (set(c.maxCTAs)) o.number("maxCTAs", "coll.max_channels", c.maxCTAs);
@@ -65,7 +74,8 @@ Result<InitOptions> read_options(const tuttiConfig_t *given, const InitOptions &
   o.text("algo", "coll.algo", c.algo);
   o.text("proto", "coll.proto", c.proto);
   o.text("tuner", "plugins.tuner", c.tuner);
-  if (c.timeoutMs) o.number("timeoutMs", "core.timeout", c.timeoutMs, "ms");
+  for (const auto &[field, key, ms] : timeouts)
+    if (ms) o.number(field, key, ms, "ms");
   if (c.memoryCapBytes) o.number("memoryCapBytes", "memory.cap", static_cast<int64_t>(c.memoryCapBytes));
   o.text("deterministic", "coll.deterministic", c.deterministic);
   InitOptions out = base;

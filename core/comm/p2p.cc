@@ -89,7 +89,7 @@ Status Communicator::check_self(std::span<const P2pOp> ops) const {
   return {};
 }
 
-Status Communicator::submit_p2p(std::span<const P2pOp> ops, std::span<const tuttiStream_t> streams, const char *tag) {
+Status Communicator::submit_p2p(std::span<const P2pOp> ops, std::span<const tuttiStream_t> streams, const CallConfig *asked) {
   TUTTI_TRY(check_self(ops));
   TUTTI_ASSIGN(pattern, p2p_bound(ops));
   // Blocks lie anywhere in memory: their offsets count from the lowest one.
@@ -123,7 +123,8 @@ Status Communicator::submit_p2p(std::span<const P2pOp> ops, std::span<const tutt
   args.call.dtype = ops.size() == 1 ? ops[0].dtype : static_cast<tutti_dtype>(TUTTI_DT_UINT8);
   args.call.count = ops.size() == 1 ? ops[0].count : 0;
   args.call.number = ++p2p_number_;
-  args.call.tag = tag;
+  if (asked && !asked->tag.empty()) args.call.tag = asked->tag.c_str();
+  if (asked) args.call.timeout_ms = asked->timeout_ms;
   TUTTI_TRY(enqueue(pattern->bound, args, streams));
   pattern->last_seq = last_seq_;
   return {};

@@ -17,6 +17,7 @@ struct CallInfo {
   uint64_t count = 0;  // elements as given; of alltoallv and groups: 0, where all ranks know all blocks: their sum
   uint64_t number = 0; // of this communicator's operations, from 1
   uint64_t table = 0;  // digest of all blocks' counts where all ranks know them; 0 = blocks are alike, or known to some only
+  uint32_t timeout_ms = 0;   // of the call alone; 0 = as the communicator's
   const char *tag = nullptr; // the user's own, up to kTagBytes; copied by whoever keeps the call
 };
 constexpr size_t kTagBytes = 63;

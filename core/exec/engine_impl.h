@@ -155,6 +155,10 @@ private:
   Status leave_rest();
   Status stopped(); // the error, once nothing touches buffers any more
   void on_blocked();
+  Nanos patience() { // of the operation that runs
+    const uint32_t own = active_ ? present().args.call.timeout_ms : 0;
+    return own ? Nanos(std::chrono::milliseconds(own)) : timeout_;
+  }
   void die(Error error); // fail() and tell all ranks
 
   // diagnose.cc

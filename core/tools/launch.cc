@@ -114,7 +114,7 @@ private:
   UniqueFd signals_, id_file_;
   sigset_t old_mask_{};
   int code_ = 0;
-  bool stopping_ = false;
+  bool stopping_ = false, one_ended_well_ = false;
   std::optional<Clock::time_point> job_end_, term_at_, kill_at_;
   std::set<pid_t> strangers_; // children that this process had before the job, as after exec from a shell's pipeline
   std::map<std::string, std::set<int>> said_; // an error, without who reports it; the ranks that did
@@ -228,6 +228,7 @@ void Job::stop(int code, double grace) {
 void Job::rank_ended(int rank, int status) {
   children_[static_cast<size_t>(rank)].running = false;
   const int code = exit_code(status);
+  if (code == 0) one_ended_well_ = true;
   if (code == 0 || stopping_) return;
   const bool verdict = rank == 0 && code == spec_.quiet_code;
   const auto pid = children_[static_cast<size_t>(rank)].pid;
@@ -235,6 +236,10 @@ void Job::rank_ended(int rank, int status) {
     const std::string how = WIFSIGNALED(status) ? fmt::format("was killed by {}", signal_text(WTERMSIG(status)))
                                                 : fmt::format("exited with code {}", code);
     const int rest = alive();
+    if (spec_.keep_going && WIFSIGNALED(status) && (rest > 0 || one_ended_well_)) {
+      say("rank {} (pid {}) {}{}", rank, pid, how, rest ? fmt::format("; the others go on ({})", alive_text()) : "");
+      return;
+    }
     say("rank {} (pid {}) {}{}", rank, pid, how, rest ? fmt::format("; ending the other ranks ({})", alive_text()) : "");
   }
   stop(code, spec_.grace_s);

@@ -15,6 +15,7 @@ struct LaunchSpec {
   std::vector<std::string> argv; // program and arguments, looked up in PATH
   bool tag_output = false;       // each line of output starts with "[rank] "
   bool merge_errors = false;     // "error: " lines that differ only in the rank are passed on once
+  bool keep_going = false;       // a rank that a signal kills ends none of the others; one of them has to end with 0
   double timeout_s = 0;          // of the whole job; 0 = none
   double grace_s = 1;            // after a failure: time for the other ranks to report and end by themselves
   double kill_after_s = 3;       // between SIGTERM and SIGKILL

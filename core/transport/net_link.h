@@ -93,8 +93,9 @@ public:
   tutti_net_ep *ep = nullptr;
   tutti_net_listener *listener = nullptr;
   bool ready = false;
-  Bytes address; // of the peer's listener; set before RingCold::state becomes granted
-  Bytes answer;  // of the peer's connect(); set before `answered`
+  std::optional<Clock::time_point> connecting; // since when this end has connected to the peer, until it is ready
+  Bytes address;                               // of the peer's listener; set before RingCold::state becomes granted
+  Bytes answer;                                // of the peer's connect(); set before `answered`
   std::atomic<bool> answered{false};
 
   // Of a send link a piece for each call: for a header, with kStagedBytes or with any payload behind it. Of a receive link for

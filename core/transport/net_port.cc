@@ -15,6 +15,9 @@ constexpr auto kReasonTime = std::chrono::milliseconds(500);
 
 } // namespace
 
+NetPort::NetPort(Transport &transport, Iface<tutti_net_v1> net)
+    : transport_(transport), net_(net), connect_timeout_(transport.config().duration("core.connect_timeout")) {}
+
 Result<std::unique_ptr<NetPort>> NetPort::create(Transport &transport, Iface<tutti_net_v1> net) {
   auto port = std::unique_ptr<NetPort>(new NetPort(transport, net));
   const auto turn = plugin_setup(net.plugin);
@@ -221,7 +224,10 @@ bool NetPort::accept(NetLink &link) {
 bool NetPort::became_ready(NetLink &link) {
   if (!link.ep && !(link.listener && accept(link))) return false;
   const tutti_status s = net_.table->ep_ready(link.ep);
-  if (s == TUTTI_AGAIN) return false;
+  if (s == TUTTI_AGAIN) {
+    if (link.connecting && Clock::now() - *link.connecting >= connect_timeout_) give_up_connecting(link);
+    return false;
+  }
   if (s < 0) {
     fault(*link.device, link.ring->peer, s, fmt::format("connecting with rank {}", link.ring->peer));
     return false;
@@ -233,6 +239,19 @@ bool NetPort::became_ready(NetLink &link) {
     texts_[{link.ring->peer, link.device->number}] = text;
   }
   return true;
+}
+
+void NetPort::give_up_connecting(NetLink &link) {
+  const int peer = link.ring->peer;
+  Error e;
+  e.code = Code::timeout;
+  e.peer = peer;
+  e.phase = "connect";
+  e.endpoint = describe(peer);
+  e.message = fmt::format("{}: no connection with rank {} within {} ms", e.endpoint, peer,
+                          std::chrono::duration_cast<std::chrono::milliseconds>(connect_timeout_).count());
+  e.hint = "see core.connect_timeout (TUTTI_CONNECT_TIMEOUT); is a firewall between the hosts?";
+  raise(*link.device, std::move(e), TUTTI_ERR_TIMEOUT);
 }
 
 bool NetPort::connect(RingCold &ring) {
@@ -255,6 +274,7 @@ bool NetPort::open_connection(NetLink &link) {
     return false;
   }
   open_++;
+  link.connecting = Clock::now();
   opening_.push_back(&link);
   if (bytes) transport_.send_net_answer(*link.ring, std::span(answer, std::min<size_t>(bytes, sizeof answer)));
   return true;

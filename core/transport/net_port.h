@@ -63,7 +63,7 @@ public:
   int wait_fd(); // armed descriptor to sleep on, -1 = none, kEventsWaiting = do not sleep
 
 private:
-  NetPort(Transport &transport, Iface<tutti_net_v1> net) : transport_(transport), net_(net) {}
+  NetPort(Transport &transport, Iface<tutti_net_v1> net);
   Status choose_first(uint32_t count);
   Status open_device(uint32_t number);
   Status watch_events();
@@ -73,6 +73,7 @@ private:
   bool accept(NetLink &link);
   bool open_connection(NetLink &link);
   bool became_ready(NetLink &link);
+  void give_up_connecting(NetLink &link);
   void complete(const tutti_net_completion &done);
   Error error_of(int peer, tutti_status status, std::string_view doing) const;
   void raise(const NetDevice &device, Error error, tutti_status status);
@@ -116,6 +117,7 @@ private:
   Transport &transport_;
   Iface<tutti_net_v1> net_;
   const tutti_net_rma_v1 *rma_ = nullptr; // null: no peer's memory is read
+  const Nanos connect_timeout_;
   NetRoutes routes_;
   uint32_t first_ = 0;                               // the device where no route names one
   std::vector<std::unique_ptr<NetDevice>> devices_;  // open ones

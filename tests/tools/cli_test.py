@@ -1223,6 +1223,33 @@ class Train(Tools):
                                             r"both at once [\d.]+ us: \d+ % hidden")
 
 
+class Recover(Tools):
+    LINE = r"ranks: y = 3\.0000 x -1\.0000 after 300 steps"
+
+    def recovered(self, *options, left):
+        program = [os.path.join(BIN, "examples", "recover"), *options]
+        r = run(TUTTI, "run", "-n", left + 1, "--keep-going", "--timeout", 60, "--kill-after", 1, "--", *program)
+        self.assertRegex(r.stdout, f"{left} {self.LINE}", r.stderr)
+        self.assertEqual(r.stdout.count("going on at step"), left, r.stdout)
+        return r
+
+    def test_a_rank_dies_and_the_others_end_with_the_right_line(self):
+        for rank in (0, 2):
+            r = self.recovered("--die", rank, "--at", 40, left=2)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertRegex(r.stderr, f"rank {rank} .* was killed by SIGKILL; the others go on")
+
+    def test_without_keep_going_the_launcher_ends_the_job(self):
+        r = run(TUTTI, "run", "-n", 2, "--", os.path.join(BIN, "examples", "recover"), "--die", 1, "--at", 40)
+        self.assertEqual(r.returncode, 128 + 9, r.stderr)
+
+    def test_keep_going_is_no_excuse_for_other_errors(self):
+        r = run(TUTTI, "run", "-n", 2, "--keep-going", "--", "sh", "-c", "exit $((TUTTI_RANK * 3))")
+        self.assertEqual(r.returncode, 3, r.stderr)
+        r = run(TUTTI, "run", "-n", 2, "--keep-going", "--", "sh", "-c", "kill -9 $$")
+        self.assertEqual(r.returncode, 128 + 9, r.stderr)
+
+
 if __name__ == "__main__":
     names = sys.argv[2:]
     absent = {"Mpirun": not shutil.which("mpirun"), "Mpiexec": not shutil.which("mpiexec.hydra"), "Surroundings": not way_to_mount()}

@@ -11,7 +11,8 @@ namespace tutti {
 namespace {
 
 constexpr size_t kMostTagBytes = 63;
-constexpr size_t kMostContents = 65536; // each costs every communicator that uses it a little memory
+constexpr int64_t kLongestTimeoutMs = 30ll * 86'400'000; // as of core.timeout
+constexpr size_t kMostContents = 65536;                  // each costs every communicator that uses it a little memory
 
 Result<tuttiCallConfig_t> copied(const tuttiCallConfig_t *given) {
   tuttiCallConfig_t c = TUTTI_CALL_CONFIG_INITIALIZER;
@@ -111,6 +112,10 @@ Result<std::shared_ptr<const CallConfig>> read_call_config(const tuttiCallConfig
     return fail(Code::invalid_argument, "call config: preferred {} is not 0 or 1", c.preferred);
   if (set(c.preferred)) out->preferred = c.preferred == 1;
   TUTTI_TRY(take_tag(c.tag, &out->tag));
+  if (c.timeoutMs < 0 || c.timeoutMs > kLongestTimeoutMs)
+    return fail(Code::invalid_argument, "tuttiCallConfig_t.timeoutMs: {} is not in 0 (undefined) to {}", c.timeoutMs,
+                kLongestTimeoutMs);
+  if (c.timeoutMs) out->timeout_ms = static_cast<uint32_t>(c.timeoutMs);
   TUTTI_TRY(number_contents(out.get()));
   return std::shared_ptr<const CallConfig>(std::move(out));
 }

@@ -15,7 +15,8 @@ struct CallConfig {
   uint64_t buffer = 0;
   std::optional<bool> preferred;
   std::string tag;
-  // Of all but the tag: the same for equal contents in this process, never reused; 0 = only a tag.
+  uint32_t timeout_ms = 0; // 0 = not said
+  // Of all but tag and timeout: the same for equal contents in this process, never reused; 0 = only those.
   uint32_t id = 0;
 
   bool shapes_links() const { return min_channels || max_channels || slot_bytes || depth || buffer; }

@@ -10,11 +10,12 @@
  * from the call until the operation has completed.
  *
  * Threads. Different communicators may be used from different threads at the same time. Calls on one communicator come from
- * one thread at a time, but for tuttiCommAbort, tuttiCommGetAsyncError and tuttiCommGetLastError, which any thread may call.
+ * one thread at a time, but for tuttiCommAbort, tuttiCommRevoke, tuttiCommGetAsyncError and tuttiCommGetLastError, which any
+ * thread may call.
  *
  * Errors. A function returns a tuttiResult_t. Any error but tuttiInvalidArgument and tuttiInvalidUsage ends the communicator:
- * all further calls on it return the same error, all ranks learn of it, and only Abort, Destroy and the queries are left. Every
- * wait has a deadline (option core.timeout), and what expires names the rank that is missing. */
+ * all further calls on it return the same error, all ranks learn of it, and only Abort, Destroy, Shrink and the queries are
+ * left. Every wait has a deadline (options core.*_timeout), and what expires names the rank that is missing. */
 #ifndef TUTTI_TUTTI_H
 #define TUTTI_TUTTI_H
 #include <stddef.h>
@@ -102,6 +103,11 @@ typedef struct tuttiConfig_t {
   int64_t timeoutMs;         /* as option core.timeout */
   uint64_t memoryCapBytes;   /* as option memory.cap */
   const char *deterministic; /* as option coll.deterministic: "off", "run", "size" */
+  int64_t initTimeoutMs;     /* as option core.init_timeout; 0 = undefined, as in the next three */
+  int64_t connectTimeoutMs;  /* as option core.connect_timeout */
+  int64_t finalizeTimeoutMs; /* as option core.finalize_timeout */
+  int64_t shrinkTimeoutMs;   /* as option core.shrink_timeout */
+  int shrinkShare;           /* accepted and without effect in this version */
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_UNDEF_INT INT32_MIN
@@ -109,7 +115,8 @@ typedef struct tuttiConfig_t {
 #define TUTTI_CONFIG_INITIALIZER                                                                                               \
   {                                                                                                                            \
     sizeof(tuttiConfig_t), TUTTI_CONFIG_MAGIC, TUTTI_VERSION_CODE, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT,             \
-        TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, NULL, NULL, NULL, 0, 0, NULL       \
+        TUTTI_CONFIG_UNDEF_INT, NULL, NULL, TUTTI_CONFIG_UNDEF_INT, TUTTI_CONFIG_UNDEF_INT, NULL, NULL, NULL, 0, 0, NULL, 0,   \
+        0, 0, 0, TUTTI_CONFIG_UNDEF_INT                                                                                        \
   }
 
 /* ---- version, errors ---------------------------------------------------------------------------------------------- */
@@ -156,6 +163,30 @@ TUTTI_API tuttiResult_t tuttiCommInitFromEnv(tuttiComm_t *comm, const tuttiConfi
 /* Ranks with the same color form a new communicator, ordered by key, then by old rank. NOCOLOR: *newcomm = NULL. Collective;
  * needs no root. config NULL inherits. */
 TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t *newcomm, const tuttiConfig_t *config);
+/* Ends the operations in flight on all ranks with tuttiRemoteError, "revoked by rank N"; frees nothing. Returns when this
+ * rank's buffers are free, and waits for no other rank. From then on calls that begin an operation, a split or the like return
+ * tuttiInvalidUsage, and Destroy, Abort, Shrink and the queries are left. For whoever knows that the job has to change, while
+ * others may still wait in an operation. A communicator that has failed stays as it is. Any thread; flags:
+ * TUTTI_REVOKE_DEFAULT. */
+#define TUTTI_REVOKE_DEFAULT 0
+TUTTI_API tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int flags);
+/* A communicator of the ranks that are left, in their old order; called by those, all with the same list: exclude holds the n
+ * ranks that do not come along. Of a communicator that works, has failed or was revoked, which stays as it is. Without a list
+ * (exclude NULL, n 0) the callers find out together who is gone: those whose process has ended or does not answer, and those
+ * that have not called within core.shrink_timeout. With a list who has not called by then is an error that names it. The ranks
+ * still agree when another one dies meanwhile; what dies later is a failure of the new communicator. A rank that the others
+ * went on without gets an error. config NULL inherits. See docs/recovering.md. */
+#define TUTTI_SHRINK_DEFAULT 0
+#define TUTTI_SHRINK_ABORT 1 /* ends the operations of comm first, on all ranks, as an error does */
+TUTTI_API tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int *exclude, int n, tuttiComm_t *newcomm,
+                                        const tuttiConfig_t *config, int flags);
+/* An id for one tuttiCommGrow of this communicator, made by one of its ranks; hand it to the ranks that join. */
+TUTTI_API tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId *id);
+/* A communicator of `nranks` ranks: those of comm, under their old numbers, and new ones behind them. Ranks of comm give rank
+ * -1; the one that made the id gives it, the others the same or NULL. New ranks give comm NULL, the id and their number. Who
+ * does not come within core.init_timeout is named; comm works on in any case. config NULL: as comm, or as the process. */
+TUTTI_API tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId *id, int rank, tuttiComm_t *newcomm,
+                                      const tuttiConfig_t *config);
 /* Completes everything enqueued on all ranks; no operation may follow. Collective: one thread that has several ranks calls it
  * for all of them in one group. */
 TUTTI_API tuttiResult_t tuttiCommFinalize(tuttiComm_t comm);
@@ -181,9 +212,9 @@ TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 /* ---- choices for some calls ----------------------------------------------------------------------------------------- */
 /* How the operations that this thread calls until the matching End are run. Initialise with TUTTI_CALL_CONFIG_INITIALIZER;
  * fields are only ever appended. What is left undefined comes from the configuration around it, else from what holds for the
- * communicator; what is set here wins over options of every scope. All ranks give the same, but for the tag: ranks that run an
- * operation differently get the error of ranks that disagree. Of sends and receives, which each rank groups in its own way,
- * it takes the tag alone. */
+ * communicator; what is set here wins over options of every scope. All ranks give the same, but for tag and timeout: ranks that
+ * run an operation differently get the error of ranks that disagree. Of sends and receives, which each rank groups in its own
+ * way, it takes those two alone. */
 typedef struct tuttiCallConfig_t {
   size_t size; /* head: not for users */
   unsigned magic;
@@ -198,13 +229,15 @@ typedef struct tuttiCallConfig_t {
                            way runs. Undefined: as option coll.choice */
   const char *tag;      /* of the user, up to 63 bytes: in log lines, error texts and explanations */
   uint64_t bufferBytes; /* most bytes of a link's slots together; 0 = undefined */
+  int64_t timeoutMs; /* longest wait for another rank inside the operation, instead of core.timeout; 0 = undefined. As the tag
+                        a rank's own affair */
 } tuttiCallConfig_t;
 
 #define TUTTI_CALL_CONFIG_MAGIC 0x74757463u
 #define TUTTI_CALL_CONFIG_INITIALIZER                                                                                          \
   {                                                                                                                            \
     sizeof(tuttiCallConfig_t), TUTTI_CALL_CONFIG_MAGIC, TUTTI_VERSION_CODE, NULL, NULL, TUTTI_CONFIG_UNDEF_INT,                \
-        TUTTI_CONFIG_UNDEF_INT, 0, 0, TUTTI_CONFIG_UNDEF_INT, NULL, 0                                                          \
+        TUTTI_CONFIG_UNDEF_INT, 0, 0, TUTTI_CONFIG_UNDEF_INT, NULL, 0, 0                                                       \
   }
 
 /* The configuration is copied. Nests: fields of the inner one win. After an error nothing has begun and nothing is to be ended.

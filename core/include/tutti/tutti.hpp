@@ -291,6 +291,34 @@ public:
     check(tuttiCommSplit(comm_, color, key, &c, config), comm_);
     return Comm(c);
   }
+  // Of the ranks that are left: without those of `exclude`, or, with an empty list, those who find out together.
+  Comm shrink(std::span<const int> exclude = {}, int flags = TUTTI_SHRINK_DEFAULT, const tuttiConfig_t *config = nullptr) {
+    tuttiComm_t c = nullptr;
+    check(
+        tuttiCommShrink(comm_, exclude.empty() ? nullptr : exclude.data(), static_cast<int>(exclude.size()), &c, config, flags),
+        comm_);
+    return Comm(c);
+  }
+  // An id for new ranks, and for grow() on the rank that made it.
+  tuttiUniqueId grow_id() {
+    tuttiUniqueId id;
+    check(tuttiCommGetUniqueId(comm_, &id), comm_);
+    return id;
+  }
+  // Old ranks; id: on the rank that made it, NULL on the others.
+  Comm grow(int nranks, const tuttiUniqueId *id, const tuttiConfig_t *config = nullptr) {
+    tuttiComm_t c = nullptr;
+    check(tuttiCommGrow(comm_, nranks, id, -1, &c, config), comm_);
+    return Comm(c);
+  }
+  // New ranks.
+  static Comm join_grown(int nranks, const tuttiUniqueId &id, int rank, const tuttiConfig_t *config = nullptr) {
+    tuttiComm_t c = nullptr;
+    check(tuttiCommGrow(nullptr, nranks, &id, rank, &c, config));
+    return Comm(c);
+  }
+  // Any thread: ends the operations in flight on all ranks.
+  void revoke(int flags = TUTTI_REVOKE_DEFAULT) { check(tuttiCommRevoke(comm_, flags)); }
   void finalize() { check(tuttiCommFinalize(comm_), comm_); }
   void destroy() { check(tuttiCommDestroy(release())); }
   void abort() noexcept { tuttiCommAbort(release()); }

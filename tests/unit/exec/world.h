@@ -38,6 +38,9 @@ public:
   Status barrier(Deadline, std::string_view) override { return fail(Code::internal, "not here"); }
   Result<Message> recv(int, uint64_t, Deadline, std::string_view) override { return fail(Code::internal, "not here"); }
   bool try_recv(int, uint64_t, Message *) override { return false; }
+  Result<std::unique_ptr<Bootstrap>> shrink(Shrink *, std::shared_ptr<const Config>, JoinStop *) override {
+    return fail(Code::internal, "not here");
+  }
   Result<std::unique_ptr<Bootstrap>> split(int, int, std::shared_ptr<const Config>, Deadline, bool *) override {
     return fail(Code::internal, "not here");
   }
