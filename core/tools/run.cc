@@ -63,10 +63,8 @@ int run_main(int argc, char **argv) {
   double kill_after = -1;
   app.add_option("--kill-after", kill_after, "Seconds between SIGTERM and SIGKILL; without it option launch.kill_after holds")
       ->check(CLI::NonNegativeNumber);
-  app.add_flag(
-      "--keep-going", spec.keep_going,
-      "Let the others go on when a signal kills a rank, for programs that recover; exit code 0 if one of them ends with 0 "
-      "and none with another code");
+  app.add_flag("--keep-going", spec.keep_going,
+               "When a signal kills a rank let the others go on, to recover; exit code 0 if no other code came");
   app.add_flag("--tag-output", spec.tag_output, "Start each line of output with \"[rank] \"");
   app.prefix_command(); // the first word that is no option starts the program
   app.footer("tutti run -n RANKS [OPTIONS] -- PROGRAM [ARGUMENTS]");
