@@ -28,6 +28,16 @@ TEST_CASE("an errno is kept and spelled out") {
   CHECK(s.error().message == "open x: No such file or directory");
 }
 
+TEST_CASE("every line of an error that the system gave says what the system said, once") {
+  const Status built = fail(Code::system, "cannot listen at {}", "10.0.0.1:9").sys(EADDRNOTAVAIL).hint("is it this host's?");
+  CHECK(built.error().line() == "cannot listen at 10.0.0.1:9: Cannot assign requested address; is it this host's?");
+  CHECK(built.error().message == "cannot listen at 10.0.0.1:9: Cannot assign requested address");
+  CHECK(fail_errno(ENOENT, "open x").error().line() == "open x: No such file or directory");
+  const Status own = fail(Code::remote, "nobody answers").because(ETIMEDOUT);
+  CHECK(own.error().line() == "nobody answers");
+  CHECK(own.error().sys_errno == ETIMEDOUT);
+}
+
 TEST_CASE("copying a status copies its error, success stays success") {
   Status a = fail(Code::timeout, "late"), b = a;
   a.error().message = "changed";
