@@ -7,7 +7,7 @@ std::string Error::line() const {
   std::string out;
   if (rank >= 0) out += fmt::format("rank {}: ", rank);
   out += message;
-  if (!endpoint.empty()) out += fmt::format(" ({})", endpoint);
+  if (!endpoint.empty() && message.find(endpoint) == message.npos) out += fmt::format(" ({})", endpoint);
   if (!hint.empty()) out += "; " + hint;
   return out;
 }

@@ -35,7 +35,7 @@ Folder::~Folder() {
   std::filesystem::remove_all(path_, ignored);
 }
 std::string Folder::key(const std::string &name, const std::string &bytes) const {
-  const std::string path = file(name);
+  std::string path = file(name);
   if (::access(path.c_str(), F_OK) == 0) return path;
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0 || ::write(fd, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))

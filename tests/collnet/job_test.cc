@@ -33,7 +33,7 @@ void leave_mark(const std::string &name, const std::string &text = "") {
 
 class Job {
 public:
-  explicit Job(std::string setting, std::vector<std::string> env = {}) : env_(std::move(env)) {
+  explicit Job(const std::string &setting, std::vector<std::string> env = {}) : env_(std::move(env)) {
     const bool own = std::any_of(env_.begin(), env_.end(), [](const auto &e) { return e.starts_with("TUTTI_ALGO="); });
     env_.insert(env_.end(), {"TUTTI_COLLNET_ENABLE=" + setting, "TUTTI_CALIBRATE=off", "TUTTI_COLLNET=aggd"});
     if (!own) env_.push_back("TUTTI_ALGO=all_reduce:collnet_direct");
@@ -154,10 +154,10 @@ TEST_CASE("jobs reduce in a daemon, all types and operations, short and long, on
 
 // More than all plans of are looked at; heads alone on their hosts, and with others.
 TEST_CASE("jobs of more than sixteen ranks reduce in a daemon") {
-  for (const auto &[hosts, per_host] : {std::pair(17, 1), std::pair(4, 8)}) {
-    CAPTURE(hosts);
+  for (const int per_host : {1, 8}) {
+    CAPTURE(per_host);
     std::vector<int> host;
-    for (int r = 0; r < hosts * per_host; r++) host.push_back(r / per_host);
+    for (int r = 0; r < (per_host == 1 ? 17 : 32); r++) host.push_back(r / per_host);
     Job job("required");
     CHECK(job.run(host, [](Rank &r) {
       EXPECT(r, has(explained(r), "\"algo\":\"collnet_"));

@@ -17,6 +17,7 @@ TEST_CASE("an error's line has its parts in a fixed order") {
   Status s = fail(Code::remote, "rank {} left", 5).peer(5).hint("look at its log").endpoint("10.0.0.1:9").phase("connect");
   s.error().rank = 3;
   CHECK(s.error().line() == "rank 3: rank 5 left (10.0.0.1:9); look at its log");
+  CHECK(fail(Code::remote, "10.0.0.1:9 left").endpoint("10.0.0.1:9").error().line() == "10.0.0.1:9 left"); // said once
   CHECK(s.error().peer == 5);
   CHECK(s.error().phase == "connect");
   CHECK(s.code() == Code::remote);
