@@ -70,7 +70,9 @@ public:
     error_->endpoint = std::move(text);
     return std::move(*this);
   }
-  Status &&sys(int err) && {
+  Status &&sys(int err) &&; // keeps errno, and appends ": <strerror>" to the message
+  // Keeps errno of what the message tells in its own words.
+  Status &&because(int err) && {
     error_->sys_errno = err;
     return std::move(*this);
   }
@@ -86,7 +88,7 @@ template <class... Args> Status fail(Code code, fmt::format_string<Args...> text
   return Status(std::move(e));
 }
 
-// Appends ": <strerror>" and keeps errno.
+// The same as fail(Code::system, ...).sys(err).
 Status fail_errno(int err, std::string what);
 
 template <class T> class [[nodiscard]] Result {

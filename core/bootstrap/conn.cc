@@ -46,7 +46,7 @@ Status Conn::ended(int err) const {
   if (err == ETIMEDOUT || err == EHOSTUNREACH || err == ENETUNREACH)
     return fail(Code::remote, "control connection lost: no answer from the host for {}, host or link is down",
                 seconds(dead_after_))
-        .sys(err);
+        .because(err);
   return fail_errno(err, "control connection failed");
 }
 

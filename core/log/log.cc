@@ -1,15 +1,21 @@
 #include "log/log.h"
+#include "base/fd.h"
 #include "base/fork.h"
+#include "log/output.h"
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cctype>
+#include <cerrno>
 #include <ctime>
+#include <fcntl.h>
 #include <mutex>
 #include <set>
+#include <spdlog/details/null_mutex.h>
 #include <spdlog/logger.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/basic_file_sink.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <system_error>
 #include <unistd.h>
 
 namespace tutti::log {
@@ -74,10 +80,27 @@ std::shared_ptr<spdlog::logger> logger_for(spdlog::sink_ptr sink) {
   return logger;
 }
 
-spdlog::sink_ptr sink_for(const std::string &file) {
-  if (file.empty() || file == "/dev/stderr") return std::make_shared<spdlog::sinks::stderr_sink_mt>();
-  if (file == "/dev/stdout") return std::make_shared<spdlog::sinks::stdout_sink_mt>();
-  return std::make_shared<spdlog::sinks::basic_file_sink_mt>(file, true);
+// One caller at a time: emit() holds the state's mutex.
+class OutputSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+public:
+  OutputSink(int fd, std::chrono::milliseconds patience) : out_(fd, patience) {}
+  OutputSink(UniqueFd fd, std::chrono::milliseconds patience) : owned_(std::move(fd)), out_(owned_.get(), patience) {}
+
+private:
+  void sink_it_(const spdlog::details::log_msg &msg) override { out_.write({msg.payload.data(), msg.payload.size()}); }
+  void flush_() override {}
+
+  UniqueFd owned_;
+  Output out_;
+};
+
+spdlog::sink_ptr sink_for(const std::string &file, std::chrono::milliseconds patience) {
+  if (file.empty() || file == "/dev/stderr") return std::make_shared<OutputSink>(STDERR_FILENO, patience);
+  if (file == "/dev/stdout") return std::make_shared<OutputSink>(STDOUT_FILENO, patience);
+  if (!may_block(file)) return std::make_shared<spdlog::sinks::basic_file_sink_mt>(file, true);
+  UniqueFd fd(::open(file.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY)); // of a pipe that nobody reads: ENXIO
+  if (!fd) throw std::system_error(errno, std::generic_category());
+  return std::make_shared<OutputSink>(std::move(fd), patience);
 }
 
 spdlog::level::level_enum to_spdlog(Level level) {
@@ -108,7 +131,7 @@ void emit(Level level, std::string_view text) {
   State &s = state();
   const std::string rank = this_rank >= 0 ? fmt::format(" rank {}", this_rank) : "";
   const std::lock_guard lock(s.mutex);
-  if (!s.logger) s.logger = logger_for(sink_for(""));
+  if (!s.logger) s.logger = logger_for(sink_for("", Settings().patience));
   const std::string time = format_time(s.timestamp, std::chrono::system_clock::now());
   s.logger->log(to_spdlog(level), "{}{}{}:{}{} {}: {}", time, time.empty() || time.back() == ' ' ? "" : " ", s.host, getpid(),
                 rank, level_name(level), one_line(text));
@@ -185,10 +208,10 @@ void configure(const Settings &settings) {
     const std::string file = expand_file(settings.file);
     std::shared_ptr<spdlog::logger> logger;
     try {
-      logger = logger_for(sink_for(file));
+      logger = logger_for(sink_for(file, settings.patience));
     } catch (const std::exception &e) {
       problem = fmt::format("cannot write the log to {}: {}; it goes to stderr", file, e.what());
-      logger = logger_for(sink_for(""));
+      logger = logger_for(sink_for("", settings.patience));
     }
     const std::lock_guard lock(s.mutex);
     s.logger = std::move(logger);

@@ -35,6 +35,8 @@ struct Settings {
   uint32_t subsys = ~0u;
   std::string file;                // "" = stderr; %h host, %p pid
   std::string timestamp = "%F %T"; // strftime, and %1f to %9f for digits of the second; "" = no time
+  // How long a line may wait where whoever is to read it does not; then it is lost, and counted.
+  std::chrono::milliseconds patience{1000};
 };
 void configure(const Settings &settings); // once config is known; before it, warnings go to stderr
 

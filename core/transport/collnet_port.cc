@@ -108,7 +108,8 @@ std::string CollnetPort::describe(uint32_t number) const {
   const CollnetGroup *g = find(number);
   char text[256] = "";
   if (g && g->group) (void)collnet_.table->group_describe(g->group, text, sizeof text);
-  return fmt::format("collnet {} {}{}{}", plugin_name(), info_.name, *text ? ": " : "", text);
+  const bool told = std::string_view(text).find(info_.name) != std::string_view::npos; // long names, once
+  return fmt::format("collnet {}{}{}{}{}", plugin_name(), told ? "" : " ", told ? "" : info_.name, *text ? ": " : "", text);
 }
 
 Result<Bytes> CollnetPort::listen(uint32_t number) {
@@ -175,7 +176,8 @@ void CollnetPort::fail_group(const CollnetGroup &g, tutti_status status, std::st
       e.message += fmt::format(" (member {} is rank {})", why.member, e.peer);
     }
   }
-  e.message = fmt::format("{}: {}", describe(g.number), e.message);
+  const bool told = e.message.find(info_.name) != std::string::npos;
+  e.message = fmt::format("{}: {}", told ? fmt::format("collnet {}", plugin_name()) : describe(g.number), e.message);
   e.endpoint = info_.name;
   failure_ = std::move(e);
 }

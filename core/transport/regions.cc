@@ -147,7 +147,7 @@ Result<UniqueFd> share(uint64_t id) {
     if (!copy) return fail_errno(errno, "sharing memory of tuttiMemAlloc");
     return copy;
   }
-  return fail(Code::invalid_usage, "memory {} of tuttiMemAlloc was freed", id).sys(ENOENT);
+  return fail(Code::invalid_usage, "memory {} of tuttiMemAlloc was freed", id).because(ENOENT);
 }
 
 bool alive(uint64_t id) {

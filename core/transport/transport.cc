@@ -169,7 +169,7 @@ Status Transport::set_peers(std::span<const Bytes> infos) {
 Status Transport::probe(int peer, int32_t pid, uint64_t address, uint64_t word) {
   const std::string &pull = config_->text("shm.pull");
   const auto refuse = [&](int err, const std::string &why) {
-    return fail(Code::system, "rank {} cannot read the memory of rank {}: {}", bootstrap_.rank(), peer, why).sys(err);
+    return fail(Code::system, "rank {} cannot read the memory of rank {}: {}", bootstrap_.rank(), peer, why).because(err);
   };
   if (pull != "auto") return refuse(0, fmt::format("shm.pull is \"{}\" ({})", pull, config_->setting("shm.pull").origin));
   uint64_t found = 0;

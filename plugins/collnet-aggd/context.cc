@@ -12,7 +12,8 @@ constexpr milliseconds parting{250};  // that the end of a context may take for 
 constexpr size_t polled_directly = 2; // up to so many connections, trying them is cheaper than asking epoll first
 
 Listener::Listener(Context &ctx, plugin::CollnetAddress &addr) : NetObject(ctx.host()), ctx_(ctx) {
-  ticket_ = {ticket_magic, version_last, static_cast<uint16_t>(ctx.places().size()), {}, ctx.servers()};
+  ticket_ = {ticket_magic, version_last,  static_cast<uint16_t>(ctx.places().size()),
+             {},           ctx.servers(), ctx.servers_in_any_order()};
   random_fill(ticket_.nonce);
   addr.set(ticket_);
 }
@@ -30,6 +31,8 @@ std::unique_ptr<Membership> Listener::group_create(const std::vector<plugin::Col
     if (t.shards != ticket_.shards)
       plugin::fail(TUTTI_ERR_INVALID, "member ", m, " has ", t.shards, " servers, this one ", ticket_.shards,
                    "; all members need as many");
+    if (t.servers != ticket_.servers && t.any_order == ticket_.any_order)
+      plugin::fail(TUTTI_ERR_INVALID, "member ", m, " names the servers of this one in another order; all need the same order");
     tickets.push_back(t);
   }
   if (std::memcmp(&tickets[static_cast<size_t>(member)], &ticket_, sizeof ticket_) != 0)
@@ -37,8 +40,8 @@ std::unique_ptr<Membership> Listener::group_create(const std::vector<plugin::Col
   return std::make_unique<Membership>(ctx_, tickets, member, config);
 }
 
-Context::Context(const Host &host, const Options &options)
-    : NetObject(host), options_(options), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+Context::Context(const Host &host, const Options &options, const Key &key)
+    : NetObject(host), options_(options), key_(key), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) plugin::fail_errno(errno, "cannot make an event descriptor");
   std::string names;
   for (const std::string &server : options_.servers) {
@@ -47,6 +50,7 @@ Context::Context(const Host &host, const Options &options)
     if (!place) plugin::fail(TUTTI_ERR_REMOTE, "servers (", host.origin("servers"), "): \"", server, "\"", why);
     places_.push_back(std::move(*place));
     names += server + ",";
+    any_order_ += hash64({reinterpret_cast<const uint8_t *>(server.data()), server.size()});
   }
   if (places_.empty()) plugin::unsupported("no servers are set");
   servers_ = hash64({reinterpret_cast<const uint8_t *>(names.data()), names.size()});

@@ -14,9 +14,9 @@ struct Ticket {
   uint32_t magic;
   uint16_t version, shards;
   Nonce nonce;
-  uint64_t servers; // hash of their names, in order
+  uint64_t servers, any_order; // hashes of their names, in order and in any
 };
-static_assert(sizeof(Ticket) == 48);
+static_assert(sizeof(Ticket) == 56);
 inline constexpr uint32_t ticket_magic = 0x64676761;
 
 class Membership final : public plugin::NetObject, public Posts {
@@ -55,6 +55,7 @@ private:
   const uint32_t members_;
   const int32_t member_;
   const Clock::time_point deadline_;
+  Members elsewhere_;                                      // members that name other servers
   uint32_t outstanding_ = 0, chunk_ = 0, least_chunk_ = 0; // the same on all members
   bool started_ = false;
   Fault fault_, rumour_; // hearsay waits for somebody who knows
@@ -82,7 +83,7 @@ struct Mr {}; // host memory needs none; the handle only proves that the call wa
 
 class Context final : public plugin::NetObject {
 public:
-  Context(const Host &host, const Options &options);
+  Context(const Host &host, const Options &options, const Key &key);
   ~Context();
   std::unique_ptr<Listener> listen(plugin::CollnetAddress &addr) { return std::make_unique<Listener>(*this, addr); }
   std::unique_ptr<Mr> mr_register(const tutti_region &region);
@@ -91,8 +92,10 @@ public:
   bool arm();
 
   const Options &options() const { return options_; }
+  const Key &key() const { return key_; }
   const std::vector<Place> &places() const { return places_; }
   uint64_t servers() const { return servers_; }
+  uint64_t servers_in_any_order() const { return any_order_; }
   void add(Membership *group) { groups_.push_back(group); }
   void remove(Membership *group);
   void watch(Fd &fd, Shard *shard);
@@ -104,8 +107,9 @@ private:
   void see_off_all();
 
   const Options options_;
+  const Key key_;
   std::vector<Place> places_;
-  uint64_t servers_ = 0;
+  uint64_t servers_ = 0, any_order_ = 0;
   Fd epoll_;
   std::vector<Membership *> groups_;
   std::vector<Farewell> farewells_;

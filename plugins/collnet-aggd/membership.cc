@@ -46,14 +46,14 @@ tutti_status status_of(Reason reason) {
 
 Membership::Membership(Context &ctx, const std::vector<Ticket> &tickets, int32_t member, const tutti_collnet_config &config)
     : NetObject(ctx.host()), ctx_(ctx), members_(static_cast<uint32_t>(tickets.size())), member_(member),
-      deadline_(Clock::now() + milliseconds(config.deadline_ms)) {
+      deadline_(Clock::now() + milliseconds(config.deadline_ms)), elsewhere_(members_) {
   const Options &o = ctx.options();
   if (config.deadline_ms == 0) plugin::fail(TUTTI_ERR_INVALID, "deadline_ms of a group is 0");
   Join join;
   join.job = config.job_id;
   join.members = members_;
   join.member = member;
-  for (const Ticket &t : tickets) join.local += t.servers == ctx.servers();
+  for (uint32_t m = 0; m < members_; m++) tickets[m].servers == ctx.servers() ? void(join.local++) : elsewhere_.add(m);
   const uint64_t window = config.window_bytes ? config.window_bytes / ctx.places().size() : o.window;
   join.window = std::bit_floor(static_cast<uint32_t>(std::clamp<uint64_t>(window, least_window, most_window)));
   join.outstanding = config.outstanding ? std::min(config.outstanding, 4096u) : o.outstanding;
@@ -61,10 +61,12 @@ Membership::Membership(Context &ctx, const std::vector<Ticket> &tickets, int32_t
   join.chunk_min = o.least_chunk;
   join.progress_ms = config.progress_ms ? std::min(config.progress_ms, o.progress_ms) : o.progress_ms;
   join.deadline_ms = config.deadline_ms;
+  const Secret secret{ctx.key(), o.key_name()};
   for (uint32_t i = 0; i < ctx.places().size(); i++) {
     join.token = token_of(tickets, i);
-    shards.push_back(std::make_unique<Shard>(*this, ctx.places()[i], o.key, join, i, static_cast<uint32_t>(ctx.places().size()),
-                                             Tuning{join.window, o.silence}, o.connect, milliseconds(config.deadline_ms)));
+    shards.push_back(std::make_unique<Shard>(*this, ctx.places()[i], secret, join, i,
+                                             static_cast<uint32_t>(ctx.places().size()), Tuning{join.window, o.silence},
+                                             o.connect, milliseconds(config.deadline_ms)));
   }
   ctx.add(this);
 }
@@ -84,6 +86,9 @@ void Membership::finish(tutti_status status) {
 }
 
 void Membership::failed(Fault fault) {
+  if (fault.reason == Reason::timeout && !started_ && elsewhere_.count() > 0)
+    fault.text += "; other servers than here are named by member " + elsewhere_.list(true) +
+                  ", which is right where all have one parent above them";
   if (fault.hearsay && shards.size() > 1) {
     if (rumour_.reason == Reason::none) rumour_ = std::move(fault), rumour_until_ = Clock::now() + rumour_wait;
     return;

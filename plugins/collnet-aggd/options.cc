@@ -4,6 +4,7 @@
 namespace tutti::aggd {
 
 constexpr int64_t ms = 1'000'000;
+constexpr size_t most_servers = 64;
 
 // key, default, help, further names, choices, min, max, type
 const std::array<tutti_option, 10> option_table = {{
@@ -38,19 +39,32 @@ Options read_options(const Host &host) {
   o.connect = millis("connect_timeout");
   o.progress_ms = static_cast<uint32_t>(millis("progress_timeout").count());
   o.silence = millis("silence");
-  if (o.servers.size() > 64)
-    plugin::fail(TUTTI_ERR_INVALID, "servers (", host.origin("servers"), ") names ", o.servers.size(),
-                 " daemons; at most 64 share the data");
-  if (o.servers.empty()) return o;
-  const std::string path = host.get_string("key_file");
-  if (path.empty())
-    plugin::fail(TUTTI_ERR_INVALID, "servers (", host.origin("servers"),
-                 ") is set and key_file is not: it names the file with the daemons' key");
-  std::string why;
-  const auto key = read_key(path, why);
-  if (!key) plugin::fail(TUTTI_ERR_INVALID, "key_file \"", path, "\" (", host.origin("key_file"), ")", why);
-  o.key = *key;
+  o.servers_origin = host.origin("servers");
+  o.key_file = host.get_string("key_file");
+  o.key_origin = host.origin("key_file");
   return o;
+}
+
+std::string Options::key_name() const {
+  return "key_file \"" + key_file + "\" (" + key_origin + ")";
+}
+
+std::optional<Key> Options::key(std::string &why) const {
+  if (servers.empty())
+    return why = "no servers are set: [plugin.collnet-aggd] servers names the daemons to reduce at", std::nullopt;
+  if (servers.size() > most_servers) {
+    why = "servers (" + servers_origin + ") names " + std::to_string(servers.size()) + " daemons; at most " +
+          std::to_string(most_servers) + " share the data";
+    return {};
+  }
+  if (key_file.empty()) {
+    why = "servers (" + servers_origin + ") is set and key_file is not: it names the file with the daemons' key";
+    return {};
+  }
+  std::string wrong;
+  auto out = read_key(key_file, wrong);
+  if (!out) why = key_name() + wrong;
+  return out;
 }
 
 } // namespace tutti::aggd

@@ -19,9 +19,10 @@ public:
     options_ = read_options(host);
   }
   uint32_t collnet_device_count() {
-    if (!options_.servers.empty()) return 1;
-    host_.set_error(TUTTI_ERR_UNSUPPORTED, "no servers are set: [plugin.collnet-aggd] servers names the daemons to reduce at");
-    return 0;
+    std::string why;
+    key_ = options_.key(why);
+    if (!key_) host_.set_error(TUTTI_ERR_UNSUPPORTED, why.c_str());
+    return key_ ? 1 : 0;
   }
   void collnet_device_info(uint32_t dev, tutti_collnet_dev &out) {
     check(dev);
@@ -35,16 +36,19 @@ public:
   }
   std::unique_ptr<Context> collnet_ctx_create(uint32_t dev, const tutti_collnet_ctx_config &) {
     check(dev);
-    return std::make_unique<Context>(host_, options_);
+    return std::make_unique<Context>(host_, options_, *key_);
   }
 
 private:
-  void check(uint32_t dev) const {
-    if (dev != 0 || options_.servers.empty())
-      plugin::fail(TUTTI_ERR_INVALID, "device ", dev, " of ", options_.servers.empty() ? 0 : 1);
+  void check(uint32_t dev) {
+    std::string why;
+    if (!key_) key_ = options_.key(why);
+    if (!key_) plugin::fail(TUTTI_ERR_UNSUPPORTED, why);
+    if (dev != 0) plugin::fail(TUTTI_ERR_INVALID, "device ", dev, " of 1");
   }
   Host host_;
   Options options_;
+  std::optional<Key> key_; // once it was asked for
 };
 
 } // namespace tutti::aggd

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <sys/uio.h>
-#include <system_error>
 
 namespace tutti::aggd {
 namespace {
@@ -17,10 +16,11 @@ static_assert(kStash >= sizeof(Header) + padded(most_body));
 
 } // namespace
 
-Shard::Shard(Posts &posts, const Place &place, const Key &key, const Join &join, uint32_t index, uint32_t count,
+Shard::Shard(Posts &posts, const Place &place, const Secret &secret, const Join &join, uint32_t index, uint32_t count,
              const Tuning &tuning, milliseconds connect, milliseconds deadline)
     : posts_(posts), place_(place), join_(join), index_(index), count_(count), silence_(tuning.keepalive),
-      dialer_(std::make_unique<Dialer>(place, key, Role::member, tuning, Clock::now() + std::min(connect, deadline))),
+      dialer_(std::make_unique<Dialer>(place, secret, Role::member, tuning, Clock::now() + std::min(connect, deadline),
+                                       connect <= deadline ? "connect_timeout" : "the group's deadline")),
       stash_(kStash) {}
 
 void Shard::fail(Reason reason, const std::string &what) {
@@ -68,17 +68,34 @@ void Shard::dial() {
   const auto step = dialer_->advance();
   if (step == Dialer::Step::failed) {
     const Fault fault = dialer_->fault();
-    dialer_.reset();
+    dialing_ = false;
     return posts_.failed(fault);
   }
   if (step != Dialer::Step::ready) return;
   fd_ = dialer_->release();
-  dialer_.reset();
+  dialing_ = false;
+  readable = writable = true;
   front_ = frame(join_);
 }
 
+// A daemon that others crowd may drop a connection whose proof is still on its way: nobody has been let in by then.
+void Shard::ended(int err) {
+  if (!granted_ && !is_silence(err)) {
+    fd_.reset();
+    front_.clear();
+    from_ = to_ = 0;
+    watch_ = {};
+    dialing_ = true;
+    return dialer_->again("it closed the connection before it had answered");
+  }
+  const std::string why = why_lost(err);
+  if (is_silence(err)) return fail(Reason::aggregator_lost, "answers nothing: " + why + ": its host or the link to it is gone");
+  fail(Reason::aggregator_lost, (why.empty() ? "closed the connection without a word" : "broke the connection: " + why) +
+                                    ": the daemon died or was ended");
+}
+
 bool Shard::pump(size_t share) {
-  if (dialer_) {
+  if (dialing_) {
     dial();
     return false;
   }
@@ -148,7 +165,7 @@ void Shard::send(size_t share) {
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0) {
       writable = false;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) readable = true; // last words, or the end, are read first
+      if (errno != EAGAIN && errno != EWOULDBLOCK) error_ = errno, readable = true; // last words, or the end, are read first
       return;
     }
     all += static_cast<size_t>(sent);
@@ -189,11 +206,7 @@ void Shard::receive(size_t share) {
       readable = false;
       return;
     }
-    if (got <= 0) {
-      const std::string how =
-          got < 0 ? "broke the connection: " + std::generic_category().message(errno) : "closed the connection without a word";
-      return fail(Reason::aggregator_lost, how + ": the daemon died or was ended");
-    }
+    if (got <= 0) return ended(got < 0 ? errno : error_);
     all += static_cast<size_t>(got);
     size_t rest = static_cast<size_t>(got);
     if (direct) {
@@ -246,7 +259,7 @@ bool Shard::take_control(const Header &h) {
     return false;
   }
   if (h.kind == Kind::grant && !granted_) {
-    if (const auto grant = read_grant(body)) return grant_ = *grant, granted_ = true;
+    if (const auto grant = read_grant(body)) return dialer_.reset(), grant_ = *grant, granted_ = true;
   } else if (h.kind == Kind::start && granted_ && !started_) {
     if (const auto start = read_start(body)) return start_ = *start, started_ = true;
   }
@@ -287,6 +300,7 @@ std::string Shard::rest_of_frame() const {
 }
 
 Farewell Shard::leave(const Fault *fault) {
+  dialing_ = false;
   dialer_.reset();
   if (heard_) fd_.reset(); // it knows
   if (!fd_) return {};

@@ -33,7 +33,7 @@ public:
 
 class Shard {
 public:
-  Shard(Posts &posts, const Place &place, const Key &key, const Join &join, uint32_t index, uint32_t count,
+  Shard(Posts &posts, const Place &place, const Secret &secret, const Join &join, uint32_t index, uint32_t count,
         const Tuning &tuning, milliseconds connect, milliseconds deadline);
   bool started() const { return started_; }
   const Start &start() const { return start_; }
@@ -42,7 +42,7 @@ public:
   // Drives it as far as it goes without waiting, at most about `share` bytes each way. True: there was something to do.
   bool pump(size_t share);
   void tick(Clock::time_point now);
-  Fd &fd() { return dialer_ ? dialer_->fd() : fd_; }
+  Fd &fd() { return dialing_ ? dialer_->fd() : fd_; }
   Farewell leave(const Fault *fault);    // with a goodbye, or with why the group ends
   bool readable = true, writable = true; // by the events seen so far
   bool waits();                          // for results
@@ -64,7 +64,8 @@ private:
   Header header_of(const Cursor &c, bool with_body) const;
   std::string rest_of_frame() const; // that has been begun
   void dial();
-  bool gathers(); // is to send nothing now
+  void ended(int err); // the connection, with errno or 0
+  bool gathers();      // is to send nothing now
   void send(size_t share);
   void receive(size_t share);
   bool parse();
@@ -78,8 +79,10 @@ private:
   const Join join_;
   const uint32_t index_, count_;
   const milliseconds silence_;
-  std::unique_ptr<Dialer> dialer_;
+  std::unique_ptr<Dialer> dialer_; // kept until the daemon has taken this member in
+  bool dialing_ = true;
   Fd fd_;
+  int error_ = 0;     // errno of what could not be sent
   std::string front_; // control frames to be sent first
   bool started_ = false, granted_ = false;
   bool heard_ = false; // the daemon's last words

@@ -17,7 +17,7 @@ std::string reason_of(int err) {
 }
 
 // "host:port" into its parts; a bare IPv6 address has no port.
-bool split(const std::string &text, std::string &host, uint16_t &port) {
+bool split(const std::string &text, std::string &host, uint16_t &port, bool *with_port) {
   std::string digits;
   if (text.starts_with('[')) {
     const size_t end = text.find(']');
@@ -32,8 +32,15 @@ bool split(const std::string &text, std::string &host, uint16_t &port) {
     host = text.substr(0, colon);
     digits = text.substr(colon + 1);
   }
+  *with_port = true;
   const auto [at, err] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
   return err == std::errc() && at == digits.data() + digits.size() && !host.empty();
+}
+
+// "5" would be 0.0.0.5: nobody who writes numbers means that.
+bool is_short(const std::string &host) {
+  in_addr ip{};
+  return host.find_first_not_of("0123456789.") == std::string::npos && ::inet_pton(AF_INET, host.c_str(), &ip) != 1;
 }
 
 } // namespace
@@ -74,7 +81,8 @@ std::string Address::text() const {
 std::optional<Place> resolve(const std::string &text, bool passive, std::string &why) {
   std::string host;
   uint16_t port = default_port;
-  if (!split(text, host, port)) {
+  Place out{text, {}, false};
+  if (!split(text, host, port, &out.with_port) || is_short(host)) {
     why = " is no address like 10.0.0.1, aggd1:4797 or [fe80::1]:4797";
     return {};
   }
@@ -87,7 +95,6 @@ std::optional<Place> resolve(const std::string &text, bool passive, std::string 
     why = std::string(" cannot be resolved: ") + (rc == EAI_SYSTEM ? reason_of(errno) : ::gai_strerror(rc));
     return {};
   }
-  Place out{text, {}};
   for (const addrinfo *a = found; a; a = a->ai_next) {
     Address address;
     std::memcpy(&address.raw, a->ai_addr, a->ai_addrlen);
@@ -110,8 +117,17 @@ void tune(int fd, const Tuning &tuning) {
     set(SOL_SOCKET, SO_KEEPALIVE, 1);
     set(IPPROTO_TCP, TCP_KEEPIDLE, std::max<int>(1, static_cast<int>(tuning.keepalive.count() / 2000)));
     set(IPPROTO_TCP, TCP_KEEPINTVL, every);
-    set(IPPROTO_TCP, TCP_KEEPCNT, 2);
+    set(IPPROTO_TCP, TCP_KEEPCNT, 8); // SilenceWatch is to speak first, and knows more
   }
+}
+
+bool is_silence(int err) {
+  return err == ETIMEDOUT || err == EHOSTUNREACH || err == ENETUNREACH || err == EHOSTDOWN || err == ENETDOWN;
+}
+
+std::string why_lost(int err) {
+  if (err == 0 || err == EPIPE || err == ECONNRESET) return "";
+  return reason_of(err);
 }
 
 milliseconds SilenceWatch::look(int fd, Clock::time_point now) {
@@ -119,12 +135,13 @@ milliseconds SilenceWatch::look(int fd, Clock::time_point now) {
   socklen_t size = sizeof info;
   const bool known = ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
   // Not whether it was sent again: on a busy host that may be due only in seconds.
-  const bool asks = known && (info.tcpi_unacked != 0 || info.tcpi_probes != 0);
+  const bool owed = known && info.tcpi_unacked != 0, asks = owed || (known && info.tcpi_probes != 0);
   const milliseconds heard(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv));
   if (!asks || (since_ != Clock::time_point{} && heard < now - since_)) since_ = {}; // something came after all
   if (!asks) return milliseconds(0);
   if (since_ == Clock::time_point{}) since_ = now;
-  return std::chrono::duration_cast<milliseconds>(now - since_);
+  const auto asked = std::chrono::duration_cast<milliseconds>(now - since_);
+  return owed ? asked : std::min(heard, 2 * asked); // an idle host is asked after half of the time that it may say nothing
 }
 
 Transfer::Step Transfer::send(int fd, const void *data, size_t bytes) {
@@ -156,13 +173,19 @@ Transfer::Step Transfer::receive(int fd, void *data, size_t bytes) {
   return Step::done;
 }
 
-Dialer::Dialer(const Place &place, const Key &key, Role role, const Tuning &tuning, Clock::time_point deadline)
-    : place_(place), key_(key), role_(role), tuning_(tuning), deadline_(deadline) {}
+Dialer::Dialer(const Place &place, Secret secret, Role role, const Tuning &tuning, Clock::time_point deadline,
+               std::string limit)
+    : place_(place), secret_(std::move(secret)), limit_(std::move(limit)), role_(role), tuning_(tuning), deadline_(deadline) {}
 
 Dialer::Step Dialer::fail(Reason reason, const std::string &what) {
   fd_.reset();
   fault_ = {reason, Field::none, -1, 0, 0, what};
   return Step::failed;
+}
+
+// An address is told where it is not the name already.
+std::string Dialer::connect_failed(const Address &to, int err) const {
+  return (to.text() == place_.name ? "connect: " : "connect " + to.text() + ": ") + reason_of(err);
 }
 
 Dialer::Step Dialer::again_later(const std::string &what) {
@@ -184,7 +207,7 @@ Dialer::Step Dialer::start() {
   hello_ = make_hello(role_);
   stage_ = Stage::connecting;
   const int rc = ::connect(fd_.get(), reinterpret_cast<const sockaddr *>(&to.raw), to.size);
-  if (rc != 0 && errno != EINPROGRESS) return again_later("connect " + to.text() + ": " + reason_of(errno));
+  if (rc != 0 && errno != EINPROGRESS) return again_later(connect_failed(to, errno));
   return Step::again;
 }
 
@@ -194,7 +217,8 @@ Dialer::Step Dialer::advance() {
     const std::string state = stage_ == Stage::challenge ? "it took the connection and says nothing"
                               : last_.empty()            ? "it does not answer"
                                                          : last_;
-    return fail(Reason::unreachable, "cannot reach " + place_.name + " in " + std::to_string(ms) + " ms: " + state);
+    return fail(Reason::unreachable,
+                "cannot reach " + place_.name + " in " + std::to_string(ms) + " ms (" + limit_ + "): " + state);
   }
   if (stage_ == Stage::idle) {
     start();
@@ -204,7 +228,7 @@ Dialer::Step Dialer::advance() {
     const Address &to = place_.addresses[tries_ % place_.addresses.size()];
     if (::connect(fd_.get(), reinterpret_cast<const sockaddr *>(&to.raw), to.size) != 0 && errno != EISCONN) {
       if (errno == EALREADY || errno == EINPROGRESS) return Step::again;
-      return again_later("connect " + to.text() + ": " + reason_of(errno));
+      return again_later(connect_failed(to, errno));
     }
     stage_ = Stage::hello;
   }
@@ -223,9 +247,9 @@ Dialer::Step Dialer::greet() {
       return fail(Reason::version, place_.name + " speaks versions " + std::to_string(challenge_.first) + " to " +
                                        std::to_string(challenge_.last) + ", this side " + std::to_string(version_first) +
                                        " to " + std::to_string(version_last));
-    if (!proves(key_, hello_, challenge_))
-      return fail(Reason::auth, place_.name + " has another key: key_file must hold the same bytes on both sides");
-    proof_ = make_proof(key_, hello_, challenge_);
+    if (!proves(secret_.key, hello_, challenge_))
+      return fail(Reason::auth, place_.name + " has another key than " + secret_.name + ": both must hold the same bytes");
+    proof_ = make_proof(secret_.key, hello_, challenge_);
     stage_ = Stage::proof;
   }
   if (stage_ == Stage::proof && step == T::done) step = transfer_.send(fd_.get(), &proof_, sizeof proof_);

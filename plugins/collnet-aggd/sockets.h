@@ -44,6 +44,7 @@ struct Address {
 struct Place { // a daemon, as it is written in a setting
   std::string name;
   std::vector<Address> addresses;
+  bool with_port = false; // it was written, too
 };
 // "host", "host:port", "[::1]:port". Asks the resolver, which may block. Empty: `why` is the rest of a sentence.
 std::optional<Place> resolve(const std::string &text, bool passive, std::string &why);
@@ -64,6 +65,11 @@ private:
   Clock::time_point since_{};
 };
 
+// Of a connection's errno: it tells that nothing has come from the peer's host.
+bool is_silence(int err);
+// What a connection's errno adds to its having been lost; "": the peer has closed it, in whatever way.
+std::string why_lost(int err);
+
 // Moves the bytes of one struct, piece by piece.
 class Transfer {
 public:
@@ -78,13 +84,21 @@ private:
   int error_ = 0;
 };
 
+struct Secret {
+  Key key{};
+  std::string name; // 'key_file "/etc/k" (tutti.toml:4)', for messages
+};
+
 // Brings a connection to a daemon up, without blocking, to where frames begin. A refused connection is tried again, at the next
 // address, until the deadline.
 class Dialer {
 public:
   enum class Step { again, ready, failed };
-  Dialer(const Place &place, const Key &key, Role role, const Tuning &tuning, Clock::time_point deadline);
+  // limit: what the deadline follows from, for messages.
+  Dialer(const Place &place, Secret secret, Role role, const Tuning &tuning, Clock::time_point deadline, std::string limit);
   Step advance();
+  // The connection that was given away has come to nothing before its peer had taken it in: makes another, until the deadline.
+  void again(const std::string &what) { again_later(what); }
   const Fault &fault() const { return fault_; }
   const std::string &name() const { return place_.name; }
   Fd &fd() { return fd_; } // none between two tries
@@ -96,11 +110,13 @@ private:
   enum class Stage { idle, connecting, hello, challenge, proof };
   Step start();
   Step again_later(const std::string &what);
+  std::string connect_failed(const Address &to, int err) const;
   Step fail(Reason reason, const std::string &what);
   Step greet();
 
   const Place &place_;
-  const Key &key_;
+  const Secret secret_;
+  const std::string limit_;
   const Role role_;
   const Tuning tuning_;
   const Clock::time_point deadline_, begin_ = Clock::now();

@@ -21,7 +21,7 @@ uint64_t body_bytes(const Header &h) {
 
 std::string check_header(const Header &h, uint32_t most, uint32_t members) {
   if (h.magic != magic_header) return "bytes that are no frame";
-  if (h.kind < Kind::chunk || h.kind > Kind::waits) return "a frame of kind " + std::to_string(static_cast<int>(h.kind));
+  if (h.kind < Kind::chunk || h.kind > Kind::asks) return "a frame of kind " + std::to_string(static_cast<int>(h.kind));
   if (h.kind != Kind::chunk) {
     if (h.bytes > most_body) return "a frame of " + std::to_string(h.bytes) + " bytes, above " + std::to_string(most_body);
     return "";
@@ -233,6 +233,33 @@ bool fits(const Cover &c) {
          c.daemons >= 1 && c.window >= least_window;
 }
 
+// Bytes of the UTF-8 character that the text begins with; 0: it begins with none.
+size_t character(std::span<const uint8_t> text) {
+  const uint8_t c = text[0];
+  const size_t n = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xf0 && c < 0xf5 ? 4 : 0;
+  if (n > text.size()) return 0;
+  for (size_t i = 1; i < n; i++)
+    if ((text[i] & 0xc0) != 0x80) return 0;
+  const bool out_of_range = (c == 0xe0 && text[1] < 0xa0) || (c == 0xed && text[1] > 0x9f) || (c == 0xf0 && text[1] < 0x90) ||
+                            (c == 0xf4 && text[1] > 0x8f);
+  return n > 1 && out_of_range ? 0 : n;
+}
+
+// One line of UTF-8, whatever came.
+std::string line_of(std::span<const uint8_t> text) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t n = character(text);
+    const bool control = n == 1 && (text[0] < 0x20 || text[0] == 0x7f);
+    if (n == 0 || control)
+      out += control ? ' ' : '?';
+    else
+      out.append(reinterpret_cast<const char *>(text.data()), n);
+    text = text.subspan(std::max<size_t>(n, 1));
+  }
+  return out;
+}
+
 } // namespace
 
 std::string frame(const Join &j) {
@@ -328,12 +355,16 @@ std::optional<Fault> read_fault(std::span<const uint8_t> body) {
   const auto text = in.rest();
   if (!in.done() || f.reason == Reason::none || f.reason > Reason::timeout || f.field > Field::average || text.size() > 1000)
     return {};
-  for (const uint8_t c : text) f.text += c < 0x20 || c == 0x7f ? ' ' : static_cast<char>(c);
+  f.text = line_of(text);
   return f;
 }
 
 std::string goodbye_frame() {
   return Out().frame(Kind::goodbye);
+}
+
+std::string asks_frame() {
+  return Out().frame(Kind::asks);
 }
 
 std::string waits_frame(const Members &missing) {

@@ -7,6 +7,7 @@
 //     <- start                        all members are in; from here on data
 //     -> chunk   <- chunk             the k-th of one direction answers the k-th of the other, with the same header
 //     -> waits                        a daemon tells whose part of the present chunk is missing, when that takes long
+//     <- asks                         a daemon below is to tell that at once: one that is stopped does not
 //     <- error, -> error              the last words of either side; end of file without error or goodbye is a failure
 //     -> goodbye                      a member leaves between operations
 //
@@ -81,7 +82,7 @@ bool proves(const Key &key, const Hello &hello, const Challenge &challenge);    
 bool proves(const Key &key, const Hello &hello, const Challenge &challenge, const Proof &proof); // who said hello
 
 // ---- frames --------------------------------------------------------------------------------------------------------------
-enum class Kind : uint8_t { chunk = 1, join = 2, grant = 3, cover = 4, start = 5, error = 6, goodbye = 7, waits = 8 };
+enum class Kind : uint8_t { chunk = 1, join = 2, grant = 3, cover = 4, start = 5, error = 6, goodbye = 7, waits = 8, asks = 9 };
 enum : uint8_t {
   flag_average = 1, // the sum is divided by the number of members
   flag_empty = 2,   // the body stays away: this side has nothing to give to, or to get from, the operation
@@ -209,6 +210,7 @@ std::string frame(const Start &start);
 std::string frame(const Fault &fault);
 std::string goodbye_frame();
 std::string waits_frame(const Members &missing);
+std::string asks_frame();
 // Empty: the bytes are no such body.
 std::optional<Join> read_join(std::span<const uint8_t> body);
 std::optional<CoverOf> read_cover(std::span<const uint8_t> body, uint32_t members);

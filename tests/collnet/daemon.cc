@@ -1,5 +1,5 @@
 #include "daemon.h"
-#include "status.h"
+#include "admin.h"
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -35,7 +35,7 @@ Folder::~Folder() {
   std::filesystem::remove_all(path_, ignored);
 }
 std::string Folder::key(const std::string &name, const std::string &bytes) const {
-  const std::string path = file(name);
+  std::string path = file(name);
   if (::access(path.c_str(), F_OK) == 0) return path;
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0 || ::write(fd, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
@@ -57,7 +57,7 @@ Daemon::~Daemon() {
   ::waitpid(pid_, nullptr, 0);
 }
 
-void Daemon::start() {
+void Daemon::start(const std::function<void()> &in_child) {
   const std::string config = folder_.file(name_ + ".toml"), log_file = folder_.file(name_ + ".log");
   std::ofstream(config) << "[aggd]\nlisten = [\"" << host_ << ":" << port_ << "\"]\nkey_file = \"" << key_ << "\"\nadmin = \""
                         << folder_.file(name_ + ".sock") << "\"\nparent = \"" << parent_ << "\"\n"
@@ -68,6 +68,7 @@ void Daemon::start() {
     const int fd = ::open(log_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     ::dup2(fd, 2);
     ::dup2(fd, 1);
+    if (in_child) in_child();
     ::execl(TUTTI_AGGD, TUTTI_AGGD, "--config", config.c_str(), nullptr);
     ::_exit(127);
   }
@@ -114,9 +115,9 @@ int Daemon::wait(milliseconds limit) {
   return 0;
 }
 
-void Daemon::restart() {
+void Daemon::restart(const std::function<void()> &in_child) {
   if (pid_ > 0) throw std::runtime_error("it still runs");
-  start();
+  start(in_child);
 }
 
 nlohmann::json Daemon::status() const {
@@ -125,9 +126,13 @@ nlohmann::json Daemon::status() const {
 }
 
 std::string Daemon::command(const std::vector<std::string> &args) const {
-  std::string line = std::string(TUTTI_AGGD) + " --config " + folder_.file(name_ + ".toml");
+  std::string line = "--config " + folder_.file(name_ + ".toml");
   for (const std::string &a : args) line += " " + a;
-  FILE *pipe = ::popen((line + " 2>&1").c_str(), "r");
+  return output_of(line);
+}
+
+std::string Daemon::output_of(const std::string &args) {
+  FILE *pipe = ::popen(("timeout 20 " + std::string(TUTTI_AGGD) + " " + args + " 2>&1").c_str(), "r");
   std::string out;
   char buffer[4096];
   for (size_t n; pipe && (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) out.append(buffer, n);

@@ -1,6 +1,7 @@
 // tests/collnet/daemon.h: tutti-aggd processes on loopback, with a folder of their own that goes with them.
 #pragma once
 #include <chrono>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <sys/types.h>
@@ -36,11 +37,14 @@ public:
   int metrics_port() const { return metrics_; }
   void signal(int number) const;
   int wait(milliseconds limit); // exit status; -1: it still runs
-  void restart();               // at the same port, once it has ended
+  // At the same port, once it has ended; in_child: what its process does to itself before.
+  void restart(const std::function<void()> &in_child = {});
+  void below(const Daemon &parent) { parent_ = parent.address(); } // from its next start on
   bool runs() const { return pid_ > 0; }
   pid_t pid() const { return pid_; }
   nlohmann::json status() const;                                   // null: nobody answers
   std::string command(const std::vector<std::string> &args) const; // output of tutti-aggd --config ... args
+  static std::string output_of(const std::string &args);           // of tutti-aggd args, for 20 s at most
   std::string log() const;
   // Whether `holds` comes true in time.
   template <class Fn> bool becomes(Fn holds, milliseconds limit = milliseconds(10'000)) const {
@@ -55,7 +59,7 @@ public:
 
 private:
   static void pause();
-  void start();
+  void start(const std::function<void()> &in_child = {});
   const Folder &folder_;
   const std::string name_;
   std::string more_, key_, parent_, host_;

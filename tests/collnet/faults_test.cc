@@ -280,6 +280,40 @@ TEST_CASE("in a tree, a member that is stopped and a root that is stopped are na
   }
 }
 
+TEST_CASE("in a tree, a daemon that is stopped is named, not its members, who may have posted") {
+  Folder folder;
+  for (int i = 0; i < repetitions(); i++)
+    for (const bool lower : {false, true}) {
+      CAPTURE(lower);
+      const std::string n = std::to_string(i) + (lower ? "l" : "u");
+      Daemon root(folder, "root" + n), left(folder, "left" + n, "", &root), right(folder, "right" + n, "", &root),
+          deep(folder, "deep" + n, "", &right);
+      const std::vector<const Daemon *> places{&left, &left, &deep, &deep};
+      Run run(4, [&](Member &m) {
+        check(m.open(options_for(folder, {places[static_cast<size_t>(m.rank)]->address()})), m.text);
+        check(m.join(1, 10'000, 800) == TUTTI_OK, m.text);
+        check(m.meet(), "meet");
+        if (m.rank == 0) std::this_thread::sleep_for(milliseconds(300)); // the daemon stops while it has nothing to do
+        work(m);
+      });
+      REQUIRE(run.arrived(1));
+      (lower ? deep : right).signal(SIGSTOP);
+      const auto &ends = run.wait();
+      happened();
+      for (size_t m = 0; m < 2; m++) {
+        const Heard h = heard(ends[m]);
+        INFO(ends[m].said);
+        CHECK(ends[m].status == 0);
+        CHECK(h.reason == TUTTI_COLLNET_AGGREGATOR_LOST);
+        CHECK(h.member == -1);
+        CHECK(h.text.find("the daemon at 127.0.0.1:") != std::string::npos);
+        CHECK(h.text.find("(members 2, 3) says nothing, while others wait for it") != std::string::npos);
+        known_after(h.ms);
+      }
+      for (size_t m = 2; m < 4; m++) CHECK(heard(ends[m]).reason == TUTTI_COLLNET_AGGREGATOR_LOST);
+    }
+}
+
 TEST_CASE("in a tree, a daemon that is killed ends the group on all sides") {
   Folder folder;
   for (int i = 0; i < repetitions(); i++) {
@@ -364,6 +398,44 @@ TEST_CASE("a group that is not complete at its deadline names who is missing") {
   CHECK(empty_again(daemon));
 }
 
+TEST_CASE("servers in another order are refused at once, and others than one's own are named where members do not come") {
+  Folder folder;
+  Daemon a(folder, "a"), b(folder, "b");
+  const auto both = [&](const std::vector<std::string> &first, const std::vector<std::string> &second, auto said) {
+    Run run(2, [&](Member &m) {
+      check(m.open(options_for(folder, m.rank == 0 ? first : second)), m.text);
+      check(m.join(1, 800, 800) != TUTTI_OK, "a group");
+      m.note(m.text);
+    });
+    for (const End &e : run.wait()) {
+      INFO(e.said);
+      CHECK(e.status == 0);
+      CHECK(e.said.find(said) != std::string::npos);
+    }
+  };
+  both({a.address(), b.address()}, {b.address(), a.address()}, "names the servers of this one in another order");
+  both({a.address()}, {b.address()}, "; other servers than here are named by member ");
+}
+
+TEST_CASE("parents that lead in a circle are said to") {
+  Folder folder;
+  Daemon a(folder, "a"), b(folder, "b", "", &a);
+  a.signal(SIGTERM);
+  REQUIRE(a.wait(milliseconds(5000)) == 0);
+  a.below(b);
+  a.restart();
+  Run run(2, [&](Member &m) {
+    check(m.open(options_for(folder, {(m.rank == 0 ? a : b).address()})), m.text);
+    check(m.join(1, 5000, 800) != TUTTI_OK, "a group");
+    m.note(m.text);
+  });
+  for (const End &e : run.wait()) {
+    INFO(e.said);
+    CHECK(e.status == 0);
+    CHECK(e.said.find("do parents lead in a circle?") != std::string::npos);
+  }
+}
+
 TEST_CASE("another key is refused by name, and disturbs nobody") {
   Folder folder;
   Daemon daemon(folder, "aggd");
@@ -375,7 +447,7 @@ TEST_CASE("another key is refused by name, and disturbs nobody") {
       options["key_file"] = "\"" + other + "\"";
       check(m.open(options), m.text);
       check(m.join() == TUTTI_ERR_DENIED && m.why.reason == TUTTI_COLLNET_AUTH, "status");
-      check(m.text.find("another key") != std::string::npos, m.text);
+      check(m.text.find("another key than key_file \"" + other + "\" (test.toml:") != std::string::npos, m.text);
     });
     for (const End &e : run.wait()) {
       INFO(e.said);

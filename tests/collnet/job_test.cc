@@ -2,6 +2,7 @@
 #include "daemon.h"
 #include "operations.h"
 #include "text.h"
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <doctest/doctest.h>
@@ -32,9 +33,10 @@ void leave_mark(const std::string &name, const std::string &text = "") {
 
 class Job {
 public:
-  explicit Job(std::string setting, std::vector<std::string> env = {}) : env_(std::move(env)) {
-    env_.insert(env_.end(), {"TUTTI_COLLNET_ENABLE=" + setting, "TUTTI_CALIBRATE=off", "TUTTI_COLLNET=aggd",
-                             "TUTTI_ALGO=all_reduce:collnet_direct"});
+  explicit Job(const std::string &setting, std::vector<std::string> env = {}) : env_(std::move(env)) {
+    const bool own = std::any_of(env_.begin(), env_.end(), [](const auto &e) { return e.starts_with("TUTTI_ALGO="); });
+    env_.insert(env_.end(), {"TUTTI_COLLNET_ENABLE=" + setting, "TUTTI_CALIBRATE=off", "TUTTI_COLLNET=aggd"});
+    if (!own) env_.push_back("TUTTI_ALGO=all_reduce:collnet_direct");
     if (in_rank()) return;
     folder_.emplace();
     daemon_.emplace(*folder_, "root");
@@ -50,11 +52,13 @@ public:
     if (!in_rank()) fault_ = std::thread([this, fault] { fault(*this); });
     return *this;
   }
-  int run(const std::vector<int> &host, const Body &body, std::vector<int> may_die = {}) {
+  int run(const std::vector<int> &host, const Body &body, std::vector<int> may_die = {},
+          const std::function<void(const Rank &)> &before = {}) {
     return run_processes(static_cast<int>(host.size()),
                          {.env = env_, .limit = std::chrono::seconds(120), .may_die = std::move(may_die), .init = false},
                          [&](Rank &r, const tuttiUniqueId &id) {
                            setenv("TUTTI_HOSTID", std::to_string(host[static_cast<size_t>(r.rank)]).c_str(), 1);
+                           if (before) before(r);
                            if (EXPECT_OK(r, tuttiCommInitRank(&r.comm, r.n, id, r.rank))) body(r);
                          });
   }
@@ -146,6 +150,44 @@ TEST_CASE("jobs reduce in a daemon, all types and operations, short and long, on
     for (const int v : out) wrong += v != r.n;
     EXPECT(r, wrong == 0);
   }) == 0);
+}
+
+// More than all plans of are looked at; heads alone on their hosts, and with others.
+TEST_CASE("jobs of more than sixteen ranks reduce in a daemon") {
+  for (const int per_host : {1, 8}) {
+    CAPTURE(per_host);
+    std::vector<int> host;
+    for (int r = 0; r < (per_host == 1 ? 17 : 32); r++) host.push_back(r / per_host);
+    Job job("required");
+    CHECK(job.run(host, [](Rank &r) {
+      EXPECT(r, has(explained(r), "\"algo\":\"collnet_"));
+      for (const size_t count : {1u, 5003u, 200'003u}) {
+        run_case(r, {Coll::all_reduce, tuttiFloat32, tuttiSum, count});
+        run_case(r, {Coll::broadcast, tuttiInt32, tuttiSum, count, false, 0, r.n - 1});
+        run_case(r, {Coll::reduce, tuttiInt32, tuttiMax, count, false, 0, 1});
+      }
+    }) == 0);
+  }
+}
+
+TEST_CASE("a key file that one rank cannot read is no error where collnet is only preferred, or off") {
+  for (const char *setting : {"preferred", "off"}) {
+    Job job(setting, {"TUTTI_ALGO=ring"});
+    CHECK_MESSAGE(job.run(
+                      {0, 1, 2},
+                      [](Rank &r) {
+                        run_case(r, {Coll::all_reduce, tuttiFloat32, tuttiSum, 1000});
+                        if (std::string_view(std::getenv("TUTTI_COLLNET_ENABLE")) != "preferred") return;
+                        const std::string why = explained(r);
+                        EXPECT(r, has(why, "key_file"));
+                        EXPECT(r, has(why, "No such file or directory"));
+                      },
+                      {},
+                      [](const Rank &r) {
+                        if (r.rank == 1) setenv("TUTTI_PLUGIN_COLLNET_AGGD_KEY_FILE", "/nowhere/key", 1);
+                      }) == 0,
+                  setting);
+  }
 }
 
 TEST_CASE("a job outlives a daemon that dies, or stops, where collnet is preferred, and its results stay right") {

@@ -99,6 +99,46 @@ TEST_CASE("a member whose link goes down is named to the others, and learns itse
   }
 }
 
+TEST_CASE("a member whose link goes down is named by what happened while nobody says anything to anybody") {
+  Hosts hosts;
+  if (!hosts.made()) {
+    MESSAGE("skipped: cannot make network namespaces");
+    return;
+  }
+  Folder folder;
+  Daemon daemon(folder, "aggd", "[timeouts]\nsilence = \"4s\"\n", nullptr, "", "10.79.0.1");
+  Run run(2, [&](Member &m) {
+    if (m.rank == 1) check(hosts.enter("b"), "no other host");
+    auto options = options_for(folder, {daemon.address()});
+    options["silence"] = "\"4s\"";
+    check(m.open(options), m.text);
+    check(m.join(1, 10'000, 60'000) == TUTTI_OK, m.text);
+    check(m.meet(), "meet");
+    const auto begin = Clock::now();
+    tutti_collnet_completion none[4];
+    while (m.why.reason == 0 && Clock::now() - begin < std::chrono::seconds(30)) {
+      m.api().progress(m.ctx(), none, 4);
+      m.why.struct_size = sizeof m.why;
+      m.api().group_why(m.group(), &m.why);
+    }
+    const auto ms = std::chrono::duration_cast<milliseconds>(Clock::now() - begin).count();
+    m.note(std::to_string(m.why.reason) + " " + std::to_string(m.why.member) + " " + std::to_string(ms) + " " + m.why.text);
+  });
+  REQUIRE(run.arrived(1));
+  REQUIRE(hosts.link("b", false));
+  const std::vector<End> ends = run.wait();
+  REQUIRE(hosts.link("b", true));
+  for (const size_t m : {0u, 1u}) {
+    INFO(ends[m].said);
+    CHECK(ends[m].status == 0);
+    const Heard h = heard(ends[m]);
+    CHECK(h.reason == (m == 0 ? TUTTI_COLLNET_MEMBER_LOST : TUTTI_COLLNET_AGGREGATOR_LOST));
+    CHECK(h.ms < 12'000);
+    CHECK(h.text.find(m == 0 ? "the host of member 1 (10.79.0.2:" : "10.79.0.1:") != std::string::npos);
+    CHECK(h.text.find("answers nothing for 4000 ms") != std::string::npos);
+  }
+}
+
 TEST_CASE("a daemon whose link goes down is named to all") {
   Hosts hosts;
   if (!hosts.made()) {

@@ -44,8 +44,8 @@ bool Raw::ends(milliseconds limit) {
   }
 }
 
-bool Raw::prove(const Key &key) {
-  const Hello hello = make_hello(Role::member);
+bool Raw::prove(const Key &key, Role role) {
+  const Hello hello = make_hello(role);
   Challenge challenge{};
   if (!send(hello) || !receive(&challenge, sizeof challenge)) return false;
   return proves(key, hello, challenge) && send(make_proof(key, hello, challenge));
@@ -62,7 +62,7 @@ std::optional<Header> Raw::frame(std::vector<uint8_t> *body, milliseconds limit)
 }
 
 bool Raw::join(const Join &join, const Key &key) {
-  return prove(key) && send(tutti::aggd::frame(join));
+  return prove(key, join.member < 0 ? Role::daemon : Role::member) && send(tutti::aggd::frame(join));
 }
 bool Raw::started() {
   const auto grant = frame(), start = frame(nullptr);

@@ -13,8 +13,8 @@ public:
   template <class T> bool send(const T &value) { return send(&value, sizeof value); }
   bool send(const std::string &frame) { return send(frame.data(), frame.size()); }
   bool receive(void *data, size_t bytes, milliseconds limit = milliseconds(5000));
-  bool ends(milliseconds limit = milliseconds(10'000)); // the daemon closes it
-  bool prove(const tutti::aggd::Key &key);              // the whole handshake
+  bool ends(milliseconds limit = milliseconds(10'000));                                        // the daemon closes it
+  bool prove(const tutti::aggd::Key &key, tutti::aggd::Role role = tutti::aggd::Role::member); // the whole handshake
   // The next frame; empty: none came.
   std::optional<tutti::aggd::Header> frame(std::vector<uint8_t> *body = nullptr, milliseconds limit = milliseconds(5000));
   bool join(const tutti::aggd::Join &join, const tutti::aggd::Key &key);

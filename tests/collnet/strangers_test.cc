@@ -4,8 +4,10 @@
 #include "work.h"
 #include <algorithm>
 #include <arpa/inet.h>
+#include <csignal>
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdexcept>
 #include <sys/stat.h>
 #include <thread>
@@ -110,6 +112,71 @@ TEST_CASE("connections that others make and leave do not keep members out") {
   }
   CHECK(idle.front()->ends());
   CHECK_FALSE(daemon.status().is_null());
+}
+
+namespace {
+
+// Takes connections as a daemon does that drops them when they have proved themselves, before it lets anybody in.
+void drop(int port, int connections, const Key &key) {
+  const Fd listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  (void)::setsockopt(listening.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(static_cast<uint16_t>(port));
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(::bind(listening.get(), reinterpret_cast<const sockaddr *>(&at), sizeof at) == 0);
+  REQUIRE(::listen(listening.get(), 16) == 0);
+  for (int i = 0; i < connections; i++) {
+    pollfd p{listening.get(), POLLIN, 0};
+    REQUIRE(::poll(&p, 1, 10'000) == 1);
+    const Fd fd(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    Hello hello{};
+    REQUIRE(::recv(fd.get(), &hello, sizeof hello, MSG_WAITALL) == ssize_t{sizeof hello});
+    const Challenge challenge = make_challenge(key, hello);
+    REQUIRE(::send(fd.get(), &challenge, sizeof challenge, MSG_NOSIGNAL) == ssize_t{sizeof challenge});
+    Proof proof{};
+    REQUIRE(::recv(fd.get(), &proof, sizeof proof, MSG_WAITALL) == ssize_t{sizeof proof});
+    CHECK(proves(key, hello, challenge, proof));
+  }
+}
+
+} // namespace
+
+TEST_CASE("a member that is dropped before it was let in comes again") {
+  Folder folder;
+  Daemon daemon(folder, "aggd");
+  for (int i = 0; i < repetitions(); i++) {
+    happened();
+    daemon.signal(SIGTERM);
+    REQUIRE(daemon.wait(Milliseconds(5000)) == 0);
+    Run run(2, [&](Member &m) {
+      auto options = options_for(folder, {daemon.address()});
+      options["connect_timeout"] = "\"20s\"";
+      check(m.open(options), m.text);
+      check(m.join(1, 30'000) == TUTTI_OK, m.text);
+    });
+    drop(daemon.port(), 2, key_of(folder));
+    daemon.restart();
+    for (const End &e : run.wait()) {
+      INFO(e.said);
+      CHECK(e.status == 0);
+    }
+  }
+}
+
+TEST_CASE("a daemon that joins and brings no member is named, and so is whom nobody knows") {
+  Folder folder;
+  Daemon daemon(folder, "aggd");
+  const Key key = key_of(folder);
+  const Token token = any_token();
+  Raw below(daemon), a(daemon), b(daemon);
+  REQUIRE(below.join(join_of(token, -1, 2), key));
+  REQUIRE(below.frame().has_value());
+  REQUIRE((a.join(join_of(token, 0, 2), key) && a.frame().has_value() && b.join(join_of(token, 1, 2), key)));
+  const Fault heard = last_words(a);
+  INFO(heard.text);
+  CHECK(heard.text.find("(no members yet) has joined, and all 2 members are at other daemons") != std::string::npos);
 }
 
 TEST_CASE("who cannot prove the key is closed, and counted") {

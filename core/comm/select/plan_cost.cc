@@ -216,6 +216,57 @@ Result<PlanCost> cost_some(const PlanSource &source) {
   return cost;
 }
 
+// ---- jobs that meet in collnet groups
+
+// Two hosts like the fullest one. A host's way into a group and out of it does not depend on how many others there are, so its
+// plans there are those of the whole job, and few: a rank has about as many messages as its host has ranks.
+Topology two_hosts(const Topology &all) {
+  const size_t host = fullest_host(all);
+  Topology two;
+  two.node_count = 2;
+  two.ranks_on_node.assign(2, all.ranks_on_node[host]), two.cores_on_node.assign(2, all.cores_on_node[host]);
+  two.groups.resize(all.groups.size());
+  for (int32_t h = 0; h < 2; h++)
+    for (size_t r = 0; r < all.node_of_rank.size(); r++) {
+      if (static_cast<size_t>(all.node_of_rank[r]) != host) continue;
+      const auto me = static_cast<int32_t>(two.node_of_rank.size());
+      for (size_t g = 0; g < all.groups.size(); g++)
+        if (static_cast<size_t>(all.groups[g][host]) == r) two.groups[g].push_back(me);
+      two.node_of_rank.push_back(h);
+      two.ring_order.push_back(me);
+    }
+  return two;
+}
+
+// Which ranks of them are threads of one process.
+std::vector<int32_t> processes_of(const PlanSource &source) {
+  std::vector<int32_t> out;
+  if (source.process_of_rank.empty()) return out;
+  const Topology &all = *source.topology;
+  const size_t host = fullest_host(all);
+  const int32_t other = 1 + *std::max_element(source.process_of_rank.begin(), source.process_of_rank.end());
+  for (int32_t h = 0; h < 2; h++)
+    for (size_t r = 0; r < all.node_of_rank.size(); r++)
+      if (static_cast<size_t>(all.node_of_rank[r]) == host) out.push_back(source.process_of_rank[r] + h * other);
+  return out;
+}
+
+Result<bool> meets_in_groups(const PlanSource &source) {
+  if (source.topology->groups.empty()) return false;
+  TUTTI_ASSIGN(plan, build_plan(source.algo, request_of(source, source.topology->groups[0][0])));
+  return has_groups(*plan);
+}
+
+Result<PlanCost> cost_large(const PlanSource &source) {
+  TUTTI_ASSIGN(grouped, meets_in_groups(source));
+  if (!grouped) return cost_some(source);
+  const Topology two = two_hosts(*source.topology);
+  const std::vector<int32_t> processes = processes_of(source);
+  PlanSource s = source;
+  s.topology = &two, s.process_of_rank = processes;
+  return cost_all(s);
+}
+
 // Most algorithms have no use for links with several readers: their plans are those without.
 Result<bool> uses_multicast(const PlanSource &source) {
   TUTTI_ASSIGN(plan, build_plan(source.algo, request_of(source, 0)));
@@ -236,7 +287,7 @@ Result<PlanCost> find_cost(const PlanSource &source) {
       return *cost;
     }
   }
-  return source.topology->node_of_rank.size() <= kMostCosted ? cost_all(source) : cost_some(source);
+  return source.topology->node_of_rank.size() <= kMostCosted ? cost_all(source) : cost_large(source);
 }
 
 // ---- what was found before

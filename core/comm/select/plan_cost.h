@@ -50,7 +50,7 @@ struct PlanCost {
   float chunk = 1;     // share of the longest chunk: it moves in slices
   uint32_t rings = 0;  // FIFOs that one rank reads or writes, at most
   uint32_t queued = 1; // messages of one slice on one link, at most
-  bool all_ranks = true; // derived from the plans of all ranks; else of some, with rounds from a formula
+  bool all_ranks = true; // derived from the plans of all ranks that differ; else of some, with rounds from a formula
 };
 
 // Whose plans, and what carries the messages between two ranks.
@@ -65,7 +65,8 @@ struct PlanSource {
 };
 
 // Ranks up to which all plans are looked at. Of larger jobs those of a few ranks are; rounds then come from the algorithm's
-// estimate(), or else from how they grow between jobs of half as many and of as many ranks as this.
+// estimate(), or else from how they grow between jobs of half as many and of as many ranks as this. Where hosts meet in collnet
+// groups, the plans of two of them are all that there is.
 constexpr uint32_t kMostCosted = 16;
 
 // An error is that of the algorithm. Remembered in the process: the same question is answered once.

@@ -18,7 +18,8 @@ uint64_t hash_of(char what, uint64_t value, uint64_t before) {
 
 std::string Child::name() const {
   if (!daemon) return fmt::format("member {} ({})", member, from);
-  return fmt::format("the daemon at {} (members {})", from, cover.members.list(true));
+  return fmt::format("the daemon at {} ({})", from,
+                     cover.members.count() == 0 ? std::string("no members yet") : "members " + cover.members.list(true));
 }
 
 Group::Group(Server &server, const Join &join, uint32_t window, uint64_t reserved)
@@ -118,6 +119,10 @@ void Group::update_cover() {
 }
 
 void Group::begin(const Cover &all) {
+  for (const Child &c : children_)
+    if (c.cover.members.count() == 0)
+      return fail({Reason::mismatch, Field::members, -1, asked_.members, 0,
+                   fmt::format("{} has joined, and all {} members are at other daemons", c.name(), asked_.members)});
   std::sort(children_.begin(), children_.end(), // in place: turn() may be walking along it
             [](const Child &a, const Child &b) { return a.cover.members.first() < b.cover.members.first(); });
   auto out = Ring::make(window_);
@@ -198,6 +203,7 @@ void Group::tick(Clock::time_point now) {
   look_for_silence(now);
   if (state_ == State::running && up_) report(now), check_above(now);
   if (state_ == State::running) check_input(now);
+  if (state_ == State::running) ask_below(now);
   if (state_ == State::running) check_output(now);
 }
 
@@ -227,12 +233,41 @@ Members Group::missing() const {
   return out;
 }
 
+// Daemons below that others wait for: those that are stopped have to be told from those whose members have not posted.
+void Group::ask_below(Clock::time_point now) {
+  const auto since = wanted_since();
+  if (since == Clock::time_point{} || open_ || now - since < ask_again()) return;
+  for (Child &c : children_) {
+    if (!c.daemon || c.has_header || c.asked != Clock::time_point{} || now - c.answered < ask_again()) continue;
+    c.asked = now;
+    c.ask = true;
+  }
+}
+
+void Group::asked_from_above() {
+  is_asked_ = true;
+  if (!waits() && wanted_ == Clock::time_point{}) wanted_ = Clock::now();
+}
+
+// A daemon below that owes an answer, the one that has for longest; or one that has begun a chunk, which it sends whole.
+const Child *Group::unanswering() const {
+  const Child *out = nullptr;
+  for (const Child &c : children_) {
+    if (!c.daemon) continue;
+    if (open_ && gives(c, first_) && c.in.used() == 0) return &c;
+    if (!open_ && !c.has_header && c.asked != Clock::time_point{} && (!out || c.asked < out->asked)) out = &c;
+  }
+  return out;
+}
+
 // To the daemon above, whose clock may have started long before: it is not to name those that have posted.
 void Group::report(Clock::time_point now) {
   const bool below = std::any_of(children_.begin(), children_.end(), [](const Child &c) { return c.waits.count() > 0; });
-  const bool here = (headers_ > 0 || open_) && now - since_ >= std::min(milliseconds(250), milliseconds(progress_ms_ / 8));
-  if (stuck() || (!below && !here)) return;
-  if (Members m = missing(); m != told_) up_->tell(waits_frame(told_ = std::move(m)));
+  const bool here = waits() && now - since_ >= std::min(milliseconds(250), milliseconds(progress_ms_ / 8));
+  const bool answers = std::exchange(is_asked_, false);
+  if (!answers && (stuck() || (!below && !here))) return;
+  if (Members m = stuck() ? Members(asked_.members) : missing(); answers || m != told_)
+    up_->tell(waits_frame(told_ = std::move(m)));
 }
 
 // Members find a daemon that is stopped by themselves, a little later: they know only their own.
@@ -245,8 +280,15 @@ void Group::check_above(Clock::time_point now) {
 }
 
 void Group::check_input(Clock::time_point now) {
-  if ((headers_ == 0 && !open_) || (stuck() && up_)) return;
-  if (now - since_ >= milliseconds(progress_ms_) + allowance(cover_.cover.depth - 1)) fail(late(now));
+  const auto since = wanted_since();
+  if (since == Clock::time_point{} || (stuck() && up_)) return;
+  if (now - since < milliseconds(progress_ms_) + allowance(cover_.cover.depth - 1)) return;
+  const Child *silent = stuck() ? nullptr : unanswering();
+  if (!silent && waits()) return fail(late(now)); // else those above name them, who know what they wait for
+  if (!silent || (!open_ && now - silent->asked < answer_limit())) return;
+  fail({Reason::aggregator_lost, Field::none, -1, 0, 0,
+        fmt::format("{} says nothing, while others wait for it for {} ms: it is stopped, or overloaded", silent->name(),
+                    std::chrono::duration_cast<milliseconds>(now - since).count())});
 }
 
 Fault Group::late(Clock::time_point now) {

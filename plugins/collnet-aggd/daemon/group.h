@@ -9,6 +9,7 @@
 #include "last_words.h"
 #include "ring.h"
 #include "server.h"
+#include <algorithm>
 
 namespace tutti::aggd {
 
@@ -22,7 +23,10 @@ struct Child {
   CoverOf cover;
   Ring in;
   bool has_header = false, left = false;
-  Members waits; // of a daemon: whom it waits for, as it says, in its next chunk
+  // Of a daemon: whom it waits for in its next chunk, as it says; since when it owes an answer to that, and when it gave one.
+  Members waits;
+  bool ask = false; // to be asked between two frames
+  Clock::time_point asked{}, answered{};
   uint64_t chunks = 0;
   // Results: next byte, next start of a frame, and what is left of a header sent in place of a frame that is not for this
   // child.
@@ -69,7 +73,8 @@ private:
   bool read(Child &child);
   bool take_frame(Child &child); // what is at the front of its ring, unless that is part of the open chunk
   bool take_chunk(Child &child, const Header &h);
-  void ended_stream(Child &child);
+  void came_twice(const Child &child, const Members &below, const Members &others);
+  void ended_stream(Child &child, int err);
   LastWords words_of(const Child &child) const;
   void told(const Child &child, Fault fault);
   void fold();
@@ -89,6 +94,13 @@ private:
   // deadlines
   milliseconds allowance(uint32_t levels) const; // for daemons that have the first word
   Members missing() const;
+  bool waits() const { return headers_ > 0 || open_; } // for parts of the present chunk
+  Clock::time_point wanted_since() const { return waits() ? since_ : wanted_; }
+  milliseconds ask_again() const { return milliseconds(std::clamp(progress_ms_ / 8, 100u, 10'000u)); }
+  milliseconds answer_limit() const { return milliseconds(250 + progress_ms_ / 16); }
+  void ask_below(Clock::time_point now);
+  void asked_from_above();
+  const Child *unanswering() const;
   void report(Clock::time_point now);
   void look_for_silence(Clock::time_point now);
   void check_above(Clock::time_point now);
@@ -129,6 +141,8 @@ private:
   uint64_t answered_ = 0;           // chunks that the daemon above has given back
   Clock::time_point above_since_{}; // when it last did, or got the first that it has not
   Members told_;                    // the last report about the present chunk
+  bool is_asked_ = false;           // by the daemon above, and has not answered yet
+  Clock::time_point wanted_{};      // since when the daemon above waits for a chunk of which nothing is here
 };
 
 } // namespace tutti::aggd

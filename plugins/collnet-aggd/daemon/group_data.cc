@@ -9,6 +9,7 @@ namespace tutti::aggd {
 namespace {
 
 constexpr size_t kShare = 512 << 10; // bytes that one child may move in a turn
+constexpr size_t kDrop = 64 << 10;   // of what comes when its group has ended
 constexpr uint64_t kGrain = 8 << 10; // bytes worth folding before the chunk is whole
 
 bool reduces(const Header &h) {
@@ -52,14 +53,15 @@ bool Group::turn() {
 
 // ---- in ------------------------------------------------------------------------------------------------------------------
 bool Group::read(Child &child) {
-  static std::array<uint8_t, 64 << 10> drop; // what comes after the end
+  static std::array<uint8_t, kDrop> drop;
   size_t moved = 0;
   while (child.peer && child.peer->readable) {
     const bool wanted = state_ != State::ended;
-    const size_t room = wanted ? std::min<uint64_t>(child.in.room(), kShare - moved) : drop.size();
+    const size_t room = wanted ? std::min<uint64_t>(child.in.room(), kShare - moved) : kDrop - std::min(moved, kDrop);
     if (room == 0) {
-      if (moved < kShare && child.peer->hung_up && child.in.room() == 0) ended_stream(child); // words may lie behind
-      return moved >= kShare && child.peer;
+      if (wanted && moved < kShare && child.peer->hung_up && child.in.room() == 0)
+        ended_stream(child, 0); // words may lie behind
+      return (!wanted || moved >= kShare) && child.peer;
     }
     const ssize_t n = ::recv(child.peer->fd.get(), wanted ? child.in.at(child.in.head) : drop.data(), room, MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
@@ -68,13 +70,13 @@ bool Group::read(Child &child) {
       return false;
     }
     if (n <= 0) {
-      ended_stream(child);
+      ended_stream(child, n < 0 ? errno : child.peer->error);
       return false;
     }
+    moved += static_cast<size_t>(n);
     if (!wanted) continue;
     child.in.head += static_cast<uint64_t>(n);
     server_.counters().bytes_in += static_cast<uint64_t>(n);
-    moved += static_cast<size_t>(n);
     if (static_cast<size_t>(n) < room) { // epoll tells when more comes
       child.peer->readable = child.peer->hung_up;
       if (!child.peer->readable) return false;
@@ -101,7 +103,7 @@ LastWords Group::words_of(const Child &child) const {
   }
 }
 
-void Group::ended_stream(Child &child) {
+void Group::ended_stream(Child &child, int err) {
   const bool alive = state_ != State::ended && !child.left;
   const LastWords words = alive ? words_of(child) : LastWords(0, 0, 0);
   Peer *peer = std::exchange(child.peer, nullptr);
@@ -110,8 +112,11 @@ void Group::ended_stream(Child &child) {
   if (!alive) return;
   if (words.goodbye() && !open_ && !child.has_header) return void(child.left = true);
   if (words.fault()) return told(child, *words.fault());
+  const std::string why = why_lost(err);
   fail({child.daemon ? Reason::aggregator_lost : Reason::member_lost, Field::none, child.member, 0, 0,
-        fmt::format("{} closed its connection without a goodbye: it died or was ended", child.name())});
+        is_silence(err) ? fmt::format("the host of {} answers nothing: {}", child.name(), why)
+        : why.empty()   ? fmt::format("{} closed its connection without a goodbye: it died or was ended", child.name())
+                        : fmt::format("{} broke its connection: {}: it died or was ended", child.name(), why)});
 }
 
 // A member may say why it leaves: another of its daemons may be gone, which this one cannot know. It is passed on as said by
@@ -163,12 +168,15 @@ bool Group::take_frame(Child &child) {
       if (!waits || !child.cover.members.holds(*waits))
         return broke(child, "a report about members that are not below it"), false;
       child.waits = std::move(*waits);
+      child.asked = {};
+      child.answered = Clock::now();
     } else {
       auto cover = read_cover(body, asked_.members);
       Members others(asked_.members);
       for (const Child &c : children_)
         if (&c != &child) others.add(c.cover.members);
-      if (!cover || cover->members.meets(others)) return broke(child, "members that have joined elsewhere"), false;
+      if (!cover) return broke(child, "a list of members that makes no sense"), false;
+      if (cover->members.meets(others)) return came_twice(child, cover->members, others), false;
       child.cover = std::move(*cover);
       child.member = child.cover.members.first();
       update_cover();
@@ -176,6 +184,15 @@ bool Group::take_frame(Child &child) {
     }
   }
   return false;
+}
+
+void Group::came_twice(const Child &child, const Members &below, const Members &others) {
+  Members twice(asked_.members);
+  for (uint32_t m = 0; m < asked_.members; m++)
+    if (below.has(m) && others.has(m)) twice.add(m);
+  fail({Reason::mismatch, Field::members, twice.first(), asked_.members, 0,
+        fmt::format("the daemon at {} brings members that have come another way, too: {}; do parents lead in a circle?",
+                    child.from, twice.list(true))});
 }
 
 bool Group::take_chunk(Child &child, const Header &h) {
@@ -188,6 +205,7 @@ bool Group::take_chunk(Child &child, const Header &h) {
     first_ = h;
     first_from_ = static_cast<size_t>(&child - children_.data());
     since_ = Clock::now();
+    wanted_ = {};
   } else if (const Field field = difference(first_, h); field != Field::none) {
     const Child &other = children_[first_from_];
     fail({Reason::mismatch, field, child.member, 0, 0,
@@ -198,6 +216,8 @@ bool Group::take_chunk(Child &child, const Header &h) {
   child.in.tail += sizeof h;
   child.has_header = true;
   child.waits = Members();
+  child.ask = false;
+  child.asked = child.answered = {};
   headers_++;
   return true;
 }
@@ -304,6 +324,10 @@ void Group::answered() {
 
 bool Group::send(Child &child) {
   Peer &peer = *child.peer;
+  if (child.ask && child.sent == child.boundary && child.stub_left == 0) {
+    child.ask = false;
+    peer.say(asks_frame());
+  }
   if (!peer.flush()) return false;
   const bool more = send_plain(child);
   if (more || child.sent < results_->head || state_ != State::ended || !peer.writable) return more;
@@ -352,7 +376,7 @@ bool Group::send_plain(Child &child) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       peer.writable = false;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) peer.readable = true; // its end shows there
+      if (errno != EAGAIN && errno != EWOULDBLOCK) peer.error = errno, peer.readable = true; // its end shows there
       break;
     }
     moved += static_cast<size_t>(n);

@@ -21,9 +21,15 @@ int complain(const Status &status) {
 int serve(const std::string &config, bool check) {
   auto settings = read_settings(config, true);
   if (!settings.ok()) return complain(settings.status());
-  if (check) return 0;
+  if (check) {
+    const Status admin = settings->admin.empty() ? Status() : AdminSocket::check(settings->admin);
+    return admin.ok() ? 0 : complain(admin);
+  }
+  // Whoever is to read the log may have stopped, or gone; a file may be limited. Neither is a reason to wait, or to end.
+  for (const int s : {SIGPIPE, SIGXFSZ}) ::signal(s, SIG_IGN);
   log::Settings log;
   log.level = static_cast<log::Level>(settings->log_level);
+  log.patience = milliseconds(0);
   log::configure(log);
   sigset_t set;
   sigemptyset(&set);
@@ -55,7 +61,7 @@ int main(int argc, char **argv) {
   std::string config = "/etc/tutti/aggd.toml", socket;
   bool check = false, as_json = false;
   app.add_option("--config", config, "the daemon's file")->capture_default_str();
-  app.add_flag("--check", check, "only read the file, and say what is wrong with it");
+  app.add_flag("--check", check, "only read the file and look at what it names, and say what is wrong");
   CLI::App *status = app.add_subcommand("status", "asks the running daemon for its groups, members and memory");
   status->add_option("--socket", socket, "the daemon's [aggd] admin; else as --config says");
   status->add_option("--config", config, "the daemon's file");

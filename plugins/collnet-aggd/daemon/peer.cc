@@ -41,15 +41,17 @@ void Peer::on_events(uint32_t events) {
   if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) hung_up = true;
   if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) writable = true;
   if (group) return server_.runnable(group);
-  if (stage_ == Stage::closing) {
-    std::array<char, 4096> drop;
-    ssize_t n = 1;
-    while (n > 0) n = ::recv(fd.get(), drop.data(), drop.size(), MSG_DONTWAIT);
-    if (n == 0 || (n < 0 && errno != EAGAIN)) return close();
-    (void)flush();
-    return;
-  }
+  if (stage_ == Stage::closing) return close_down();
   greet();
+}
+
+// What still comes is dropped, but no more of it than others can wait for: tick() goes on.
+void Peer::close_down() {
+  static std::array<char, 64 << 10> drop;
+  const ssize_t n = readable ? ::recv(fd.get(), drop.data(), drop.size(), MSG_DONTWAIT) : -1;
+  if (readable && (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))) return close();
+  if (n < 0 && errno == EAGAIN) readable = false;
+  (void)flush();
 }
 
 void Peer::greet() {
@@ -107,7 +109,7 @@ bool Peer::flush() {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       writable = false;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) front_.clear();
+      if (errno != EAGAIN && errno != EWOULDBLOCK) error = errno, front_.clear();
       break;
     }
     front_.erase(0, static_cast<size_t>(n));
@@ -131,6 +133,8 @@ void Peer::tick(Clock::time_point now) {
   if (stage_ == Stage::closing ? now >= close_at_ : now >= since_ + server_.settings().handshake) {
     if (stage_ != Stage::closing && !proved()) return stranger("it said too little for too long");
     close();
+  } else if (stage_ == Stage::closing) {
+    close_down();
   }
 }
 

@@ -5,11 +5,8 @@
 #include "status.h"
 #include <algorithm>
 #include <cerrno>
-#include <filesystem>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 
 namespace tutti::aggd {
 namespace {
@@ -85,7 +82,6 @@ Server::Server(Settings settings)
 Server::~Server() {
   groups_.clear();
   sources_.clear();
-  if (!settings_.admin.empty() && epoll_) ::unlink(settings_.admin.c_str());
 }
 
 Status Server::start() {
@@ -112,7 +108,9 @@ Status Server::listen(const Place &place, void (*accepted)(Server &, Fd, const A
     if (address.raw.ss_family == AF_INET6) (void)::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
     if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr *>(&address.raw), address.size) != 0 ||
         ::listen(fd.get(), 512) != 0)
-      return fail(Code::system, "cannot listen at {}", address.text()).sys(errno).hint("is another daemon running there?");
+      return errno == EADDRINUSE
+                 ? fail(Code::system, "cannot listen at {}", address.text()).sys(errno).hint("is another daemon running there?")
+                 : fail(Code::system, "cannot listen at {}", address.text()).sys(errno);
     Address bound;
     bound.size = sizeof bound.raw;
     (void)::getsockname(fd.get(), reinterpret_cast<sockaddr *>(&bound.raw), &bound.size);
@@ -124,24 +122,7 @@ Status Server::listen(const Place &place, void (*accepted)(Server &, Fd, const A
 
 Status Server::listen_admin() {
   if (settings_.admin.empty()) return {};
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, settings_.admin.data(), settings_.admin.size());
-  Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  // One that a daemon left behind when it was killed answers nobody.
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) == 0)
-    return fail(Code::invalid_usage, "{}: a running daemon answers there", settings_.admin)
-        .hint("give each daemon its own [aggd] admin");
-  ::unlink(settings_.admin.c_str());
-  fd.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const mode_t before = ::umask(0177);
-  const int rc = ::bind(fd.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address);
-  const int err = errno;
-  ::umask(before);
-  if (rc != 0 || ::listen(fd.get(), 16) != 0)
-    return fail(Code::system, "cannot make the socket {}", settings_.admin)
-        .sys(rc != 0 ? err : errno)
-        .hint("[aggd] admin names a folder that the daemon may write to");
+  TUTTI_ASSIGN(fd, admin_.listen(settings_.admin));
   add(std::make_unique<Listener>(*this, std::move(fd), accept_query));
   return {};
 }

@@ -1,6 +1,7 @@
 // tutti/plugins/collnet-aggd/daemon/server.h: the loop, who is connected, and what all groups share: budget, counters, limits.
 // One thread; epoll is edge-triggered, what could not be done at once is remembered and done by turns.
 #pragma once
+#include "admin.h"
 #include "log/log.h"
 #include "settings.h"
 #include <array>
@@ -99,6 +100,7 @@ public:
   Fd fd;
   const std::string from; // "10.0.0.3:41234"
   bool readable = false, writable = true, hung_up = false;
+  int error = 0; // errno of what could not be sent
   Group *group = nullptr;
   size_t child = 0; // its place there
   SilenceWatch silence;
@@ -106,6 +108,7 @@ public:
 private:
   enum class Stage { hello, proof, join, in_group, closing };
   void greet();
+  void close_down();
   void read_join();
   void stranger(const char *what);
 
@@ -166,6 +169,7 @@ private:
   Settings settings_;
   const Clock::time_point started_ = Clock::now();
   Fd epoll_;
+  AdminSocket admin_;
   uint64_t epoch_ = 0;
   Budget budget_;
   Counters counters_;

@@ -89,6 +89,35 @@ Result<Place> look_up(const Setting &setting, const std::string &key, const std:
   return std::move(*place);
 }
 
+uint16_t port_of(const Address &a) {
+  return a.raw.ss_family == AF_INET ? reinterpret_cast<const sockaddr_in &>(a.raw).sin_port
+                                    : reinterpret_cast<const sockaddr_in6 &>(a.raw).sin6_port;
+}
+Address with_port(Address a, uint16_t port) {
+  (a.raw.ss_family == AF_INET ? reinterpret_cast<sockaddr_in &>(a.raw).sin_port
+                              : reinterpret_cast<sockaddr_in6 &>(a.raw).sin6_port) = port;
+  return a;
+}
+bool is_any(const Address &a) {
+  const std::string text = with_port(a, 0).text();
+  return text == "0.0.0.0:0" || text == "[::]:0";
+}
+bool is_local(const Address &a) { // nobody may bind to what is another host's
+  const Fd fd(::socket(a.raw.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const Address bound = with_port(a, 0);
+  return fd && ::bind(fd.get(), reinterpret_cast<const sockaddr *>(&bound.raw), bound.size) == 0;
+}
+
+// What connects to it reaches one of the places.
+bool is_own(const Address &address, std::span<const Place> places) {
+  for (const Place &place : places)
+    for (const Address &at : place.addresses)
+      if (port_of(at) != 0 && port_of(at) == port_of(address) &&
+          (at.text() == address.text() || (is_any(at) && at.raw.ss_family == address.raw.ss_family && is_local(address))))
+        return true;
+  return false;
+}
+
 } // namespace
 
 std::span<const Option> daemon_options() {
@@ -105,7 +134,13 @@ Result<Settings> parse_settings(std::string_view text, const std::string &name, 
   s.log_level = static_cast<int>(v["aggd.log_level"].number) + 1; // of log::Level
   s.memory = static_cast<uint64_t>(v["limits.memory"].number);
   s.memory_per_job = static_cast<uint64_t>(v["limits.memory_per_job"].number);
-  if (s.memory_per_job == 0) s.memory_per_job = s.memory / 2;
+  // Two members have a window each, and their results one; what goes up to a parent has one, too.
+  const uint64_t least = (v["aggd.parent"].text.empty() ? 3 : 4) * uint64_t{least_window};
+  if (s.memory_per_job == 0) s.memory_per_job = std::max(s.memory / 2, std::min(s.memory, least));
+  for (const auto &[limit, bytes] : {std::pair("memory", s.memory), std::pair("memory_per_job", s.memory_per_job)})
+    if (bytes < least)
+      return config::bad("{}: {} = {} KiB has no room for a group of two members, who take {} KiB",
+                         v[fmt::format("limits.{}", limit).c_str()].origin, limit, bytes >> 10, least >> 10);
   s.window = std::bit_floor(v.u32("limits.window"));
   s.outstanding = v.u32("limits.outstanding");
   s.members = v.u32("limits.members");
@@ -129,10 +164,16 @@ Result<Settings> parse_settings(std::string_view text, const std::string &name, 
   }
   if (const Setting &parent = v["aggd.parent"]; !parent.text.empty()) {
     TUTTI_ASSIGN(place, look_up(parent, "parent", parent.text, false));
+    if (std::any_of(place.addresses.begin(), place.addresses.end(), [&](const Address &a) { return is_own(a, s.listen); }))
+      return config::bad("{}: parent = {} is this daemon itself (listen = {})", parent.origin, config::quoted(parent.text),
+                         listen.text);
     s.parent = std::move(place);
   }
   if (const Setting &metrics = v["aggd.metrics"]; !metrics.text.empty()) {
     TUTTI_ASSIGN(place, look_up(metrics, "metrics", metrics.text, true));
+    if (!place.with_port)
+      return config::bad("{}: metrics = {} has no port; write one, as in 127.0.0.1:9797", metrics.origin,
+                         config::quoted(metrics.text));
     s.metrics = std::move(place);
   }
   if (key.text.empty()) return config::bad("{}: [aggd] key_file is missing: members prove with it that they belong", name);
@@ -140,6 +181,7 @@ Result<Settings> parse_settings(std::string_view text, const std::string &name, 
   const auto bytes = read_key(key.text, why);
   if (!bytes) return config::bad("{}: key_file {}{}", key.origin, config::quoted(key.text), why);
   s.key = *bytes;
+  s.key_name = fmt::format("key_file {} ({})", config::quoted(key.text), key.origin);
   return s;
 }
 

@@ -11,6 +11,7 @@ struct Settings {
   std::string file; // where it came from, for messages
   std::vector<Place> listen;
   Key key{};
+  std::string key_name; // 'key_file "/etc/k" (aggd.toml:3)', for messages
   std::optional<Place> parent;
   std::string admin; // path of the socket of `tutti-aggd status`; empty: none
   std::optional<Place> metrics;

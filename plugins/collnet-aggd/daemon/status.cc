@@ -1,12 +1,9 @@
 // tutti/plugins/collnet-aggd/daemon/status.cc
 #include "status.h"
-#include "base/time.h"
 #include "group.h"
 #include <cerrno>
 #include <nlohmann/json.hpp>
-#include <poll.h>
 #include <sys/epoll.h>
-#include <sys/un.h>
 
 namespace tutti::aggd {
 namespace {
@@ -199,34 +196,6 @@ std::string status_text(const std::string &text) {
                          c["waiting_bytes"].get<uint64_t>());
     if (g.contains("error")) out += "  ended: " + g["error"].get<std::string>() + "\n";
   }
-  return out;
-}
-
-Result<std::string> ask_status(const std::string &path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof address.sun_path)
-    return tutti::fail(Code::invalid_argument, "\"{}\" is no path of a socket", path);
-  std::memcpy(address.sun_path, path.data(), path.size());
-  const Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) != 0)
-    return tutti::fail(Code::system, "{}: no daemon answers", path)
-        .sys(errno)
-        .hint("--config names the daemon's file, --socket its [aggd] admin");
-  std::string out;
-  std::array<char, 4096> buffer;
-  const Deadline deadline = Deadline::in(std::chrono::seconds(5));
-  if (::send(fd.get(), "status\n", 7, MSG_NOSIGNAL) != 7)
-    return tutti::fail(Code::system, "{}: the daemon does not listen", path).sys(errno);
-  for (;;) {
-    pollfd p{fd.get(), POLLIN, 0};
-    if (::poll(&p, 1, deadline.left_ms()) <= 0) return tutti::fail(Code::timeout, "{}: the daemon says nothing for 5 s", path);
-    const ssize_t n = ::recv(fd.get(), buffer.data(), buffer.size(), 0);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    out.append(buffer.data(), static_cast<size_t>(n));
-  }
-  if (out.empty()) return tutti::fail(Code::invalid_usage, "{}: the daemon answers only its own user and root", path);
   return out;
 }
 

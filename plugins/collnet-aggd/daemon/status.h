@@ -9,7 +9,5 @@ std::string metrics_text(const Server &server);
 std::string status_text(const std::string &json); // of status_json(), for people
 // Answers one question and closes: status on the admin socket, metrics over HTTP.
 std::unique_ptr<Source> make_query(Server &server, Fd fd, bool http);
-// Asks a running daemon.
-Result<std::string> ask_status(const std::string &path);
 
 } // namespace tutti::aggd

@@ -7,12 +7,15 @@
 namespace tutti::aggd {
 namespace {
 constexpr size_t kShare = 512 << 10; // bytes moved each way in a turn
-}
+constexpr int kFrames = 16;          // taken in a turn before data flows
+} // namespace
 
 Upstream::Upstream(Group &group)
-    : group_(group), dialer_(*group.server().settings().parent, group.server().settings().key, Role::daemon,
-                             {group.window(), group.server().settings().silence},
-                             Clock::now() + milliseconds(std::clamp<uint32_t>(group.asked().deadline_ms, 100, 3'600'000))) {}
+    : group_(group),
+      dialer_(*group.server().settings().parent, {group.server().settings().key, group.server().settings().key_name},
+              Role::daemon, {group.window(), group.server().settings().silence},
+              Clock::now() + milliseconds(std::clamp<uint32_t>(group.asked().deadline_ms, 100, 3'600'000)),
+              "the group's deadline") {}
 
 Upstream::~Upstream() {
   if (!fd_ || ended_ || !joined_ || sent_ < group_.out_.head) return;
@@ -30,6 +33,22 @@ void Upstream::lost(const std::string &what) {
   closed_ = true;
   fd_.reset();
   group_.fail({Reason::aggregator_lost, Field::none, -1, 0, 0, fmt::format("the daemon above, {}, {}", dialer_.name(), what)});
+}
+
+void Upstream::ended(int err) {
+  if (!granted_ && !is_silence(err)) { // crowded out before it was let in: see Shard::ended()
+    fd_.reset();
+    front_.clear();
+    in_ = {};
+    has_header_ = ready_ = joined_ = false;
+    has_pending_ = pending_.members.size() > 0;
+    readable_ = writable_ = true;
+    return dialer_.again("it closed the connection before it had answered");
+  }
+  const std::string why = why_lost(err);
+  if (is_silence(err)) return lost("answers nothing: " + why);
+  lost(why.empty() ? "closed the connection without a goodbye: it died or was ended"
+                   : "broke the connection: " + why + ": it died or was ended");
 }
 
 void Upstream::cover(const CoverOf &cover) {
@@ -75,7 +94,7 @@ bool Upstream::send_front() {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       writable_ = false;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) readable_ = true; // its end shows there
+      if (errno != EAGAIN && errno != EWOULDBLOCK) error_ = errno, readable_ = true; // its end shows there
       break;
     }
     front_.erase(0, static_cast<size_t>(n));
@@ -86,7 +105,7 @@ bool Upstream::send_front() {
 // Grant, start, error: frame by frame, so that no data is taken before there is a ring for it.
 bool Upstream::read_control() {
   using T = Transfer::Step;
-  while (group_.state() == Group::State::gathering) {
+  for (int i = 0; i < kFrames && group_.state() == Group::State::gathering; i++) {
     T step = T::done;
     if (!has_header_) {
       step = in_.receive(fd_.get(), &header_, sizeof header_);
@@ -99,7 +118,7 @@ bool Upstream::read_control() {
     }
     if (step == T::done) step = in_.receive(fd_.get(), body_.data(), body_.size());
     if (step == T::again) return false;
-    if (step != T::done) return lost("closed the connection"), false;
+    if (step != T::done) return ended(step == T::failed ? in_.error() : error_), false;
     has_header_ = false;
     const std::span<const uint8_t> body(reinterpret_cast<const uint8_t *>(body_.data()), header_.bytes);
     if (header_.kind == Kind::error) {
@@ -108,10 +127,11 @@ bool Upstream::read_control() {
       group_.fail(fault ? *fault : Fault{Reason::aggregator_lost, Field::none, -1, 0, 0, "the daemon above ended the group"});
     } else if (header_.kind == Kind::start) {
       const auto start = read_start(body);
-      if (!start) return lost("sent a start that makes no sense"), false;
+      if (!start || !granted_) return lost("sent a start that makes no sense"), false;
       group_.begin(start->all);
     } else if (header_.kind == Kind::grant) {
       if (!read_grant(body)) return lost("sent a grant that makes no sense"), false;
+      granted_ = true;
     } else {
       return lost("sent a frame that does not belong there"), false;
     }
@@ -135,7 +155,7 @@ bool Upstream::read_results() {
     if (n < 0 && !readable_) break;
     if (n <= 0) {
       if (!wanted) closed_ = true, fd_.reset();
-      if (wanted) lost("closed the connection without a goodbye: it died or was ended");
+      if (wanted) ended(n < 0 ? errno : error_);
       return false;
     }
     moved += static_cast<size_t>(n);
@@ -152,6 +172,12 @@ bool Upstream::read_results() {
         ended_ = true;
         group_.fail(fault ? *fault : Fault{Reason::aggregator_lost, Field::none, -1, 0, 0, "the daemon above ended the group"});
         return false;
+      }
+      if (h.kind == Kind::asks) { // not for the children: taken out of what goes to them
+        received_ -= frame_bytes(h);
+        std::memmove(down.at(down.head), down.at(down.head + frame_bytes(h)), received_ - down.head);
+        group_.asked_from_above();
+        continue;
       }
       if (h.kind != Kind::chunk) return lost("sent a frame that does not belong there"), false;
       down.head += frame_bytes(h);
@@ -192,7 +218,7 @@ bool Upstream::send() {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       writable_ = false;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) readable_ = true;
+      if (errno != EAGAIN && errno != EWOULDBLOCK) error_ = errno, readable_ = true;
       break;
     }
     sent_ += static_cast<uint64_t>(n);

@@ -26,13 +26,15 @@ private:
   bool send();
   void cross();
   void lost(const std::string &what);
+  void ended(int err); // the connection, with errno or 0
 
   Group &group_;
   Dialer dialer_;
   Fd fd_;
   bool ready_ = false, readable_ = true, writable_ = true, closed_ = false, ended_ = false;
   CoverOf pending_;
-  bool has_pending_ = false, joined_ = false;
+  bool has_pending_ = false, joined_ = false, granted_ = false;
+  int error_ = 0; // errno of what could not be sent
   std::string front_, report_, last_;
   Header header_{};
   bool has_header_ = false;

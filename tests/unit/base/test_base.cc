@@ -17,6 +17,7 @@ TEST_CASE("an error's line has its parts in a fixed order") {
   Status s = fail(Code::remote, "rank {} left", 5).peer(5).hint("look at its log").endpoint("10.0.0.1:9").phase("connect");
   s.error().rank = 3;
   CHECK(s.error().line() == "rank 3: rank 5 left (10.0.0.1:9); look at its log");
+  CHECK(fail(Code::remote, "10.0.0.1:9 left").endpoint("10.0.0.1:9").error().line() == "10.0.0.1:9 left"); // said once
   CHECK(s.error().peer == 5);
   CHECK(s.error().phase == "connect");
   CHECK(s.code() == Code::remote);
@@ -26,6 +27,16 @@ TEST_CASE("an errno is kept and spelled out") {
   const Status s = fail_errno(ENOENT, "open x");
   CHECK(s.error().sys_errno == ENOENT);
   CHECK(s.error().message == "open x: No such file or directory");
+}
+
+TEST_CASE("every line of an error that the system gave says what the system said, once") {
+  const Status built = fail(Code::system, "cannot listen at {}", "10.0.0.1:9").sys(EADDRNOTAVAIL).hint("is it this host's?");
+  CHECK(built.error().line() == "cannot listen at 10.0.0.1:9: Cannot assign requested address; is it this host's?");
+  CHECK(built.error().message == "cannot listen at 10.0.0.1:9: Cannot assign requested address");
+  CHECK(fail_errno(ENOENT, "open x").error().line() == "open x: No such file or directory");
+  const Status own = fail(Code::remote, "nobody answers").because(ETIMEDOUT);
+  CHECK(own.error().line() == "nobody answers");
+  CHECK(own.error().sys_errno == ETIMEDOUT);
 }
 
 TEST_CASE("copying a status copies its error, success stays success") {

@@ -33,6 +33,25 @@ TEST_CASE("what cannot be is said with file, line and what is allowed") {
   CHECK(s.status().error().line().find("key_file is missing") != std::string::npos);
 }
 
+TEST_CASE("what nobody can have meant is said before the daemon runs") {
+  const auto resolved = [](const std::string &aggd) {
+    const auto s = parse_settings("[aggd]\n" + aggd, "aggd.toml", true);
+    return s.ok() ? "" : s.status().error().line();
+  };
+  CHECK(resolved("listen = 5\n").find("listen = \"5\" is no address") != std::string::npos);
+  CHECK(resolved("listen = \"127.0.0.1:0\"\nmetrics = \"9797\"\n").find("metrics = \"9797\" is no address") !=
+        std::string::npos);
+  CHECK(resolved("listen = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1\"\n").find("has no port") != std::string::npos);
+  CHECK(resolved("listen = \"127.0.0.1:4797\"\nparent = \"127.0.0.1\"\n").find("is this daemon itself") != std::string::npos);
+  CHECK(resolved("listen = \"*\"\nparent = \"127.0.0.1:4797\"\n").find("is this daemon itself") != std::string::npos);
+  CHECK(resolved("listen = \"*:4798\"\nparent = \"127.0.0.1:4797\"\n").find("key_file is missing") != std::string::npos);
+  CHECK(error("[limits]\nmemory_per_job = \"1KiB\"\n").find("aggd.toml:2: memory_per_job = 1 KiB has no room for a group") ==
+        0);
+  const auto least = parse_settings("[limits]\nmemory = \"256KiB\"\n", "aggd.toml", false);
+  REQUIRE(least.ok());
+  CHECK(least->memory_per_job == 192 << 10); // a group of two
+}
+
 TEST_CASE("docs/collnet.md names every key of the daemon with its default") {
   std::ifstream in(TUTTI_SOURCE_DIR "/docs/collnet.md");
   const std::string page{std::istreambuf_iterator<char>(in), {}};

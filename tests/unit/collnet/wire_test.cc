@@ -42,6 +42,13 @@ TEST_CASE("every body is read as it was written") {
   REQUIRE(fault.has_value());
   CHECK((fault->reason == Reason::timeout && fault->field == Field::bytes && fault->member == 3 && fault->hearsay &&
          fault->text == "why not"));
+  const auto text = [](const std::string &raw) {
+    return read_fault(body_of(frame(Fault{Reason::timeout, Field::none, 0, 0, 0, raw}))).value_or(Fault{}).text;
+  };
+  CHECK(text("stra\xc3\x9f"
+             "e \xe2\x82\xac \xf0\x9f\x8d\x8e") == "stra\xc3\x9f"
+                                                   "e \xe2\x82\xac \xf0\x9f\x8d\x8e");
+  CHECK(text("\xff \xc3( \xed\xa0\x80 \xc0\xaf \xe2\x82") == "? ?( ??? ?? ??"); // what is no UTF-8 goes on to nobody
 }
 
 TEST_CASE("bodies that are cut short or too long are no bodies") {

@@ -166,6 +166,35 @@ TEST_CASE("a job of more ranks than are looked at costs about what all of its pl
       }
 }
 
+TEST_CASE("what hosts reduce in collnet groups costs the same for any number of hosts, whatever the number of ranks") {
+  for (const char *name : {"collnet_direct", "collnet_chain"})
+    for (const tutti_coll coll : {TUTTI_COLL_ALL_REDUCE, TUTTI_COLL_REDUCE, TUTTI_COLL_BROADCAST})
+      for (const uint32_t per_host : {1u, 2u, 8u, 24u})
+        for (const uint32_t count : {2u, 3u, 4u, 32u}) {
+          CAPTURE(name);
+          CAPTURE(coll);
+          CAPTURE(per_host);
+          CAPTURE(count);
+          Topology t = hosts(per_host * count, 2, per_host);
+          t.groups.emplace_back();
+          for (uint32_t h = 0; h < count; h++) t.groups[0].push_back(static_cast<int32_t>((h + 1) * per_host - 1));
+          PlanSource source = source_of(coll, t, kMany);
+          source.algo = algo(name);
+          const auto out = plan_cost(source);
+          REQUIRE_MESSAGE(out.ok(), (out.ok() ? "" : out.status().error().message));
+          const PlanCost &c = **out;
+          const bool rooted = coll != TUTTI_COLL_ALL_REDUCE;
+          CHECK(c.host.work.grouped == about(1)); // of a broadcast, on the root's host
+          CHECK(c.host.work.out[kNet] <= about(1));
+          CHECK(c.host.work.in[kNet] <= about(1));
+          CHECK(c.quick.hops[kNet] == 2); // into the group and out
+          const double local = std::string_view(name) == "collnet_chain" ? per_host - 1 : std::min(per_host - 1, 1u);
+          if (!rooted) CHECK(c.quick.rounds() == 2 + 2 * local);
+          CHECK(c.host.ranks == per_host);
+          CHECK((c.turns > 0) == (per_host > 2));
+        }
+}
+
 namespace {
 
 tutti_status all_reduce_only(void *, const tutti_algo_request *q) noexcept {

@@ -1,8 +1,12 @@
 #include "log/log.h"
+#include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -23,7 +27,7 @@ struct LogFile {
     fs::remove_all(dir);
   }
   void open(Level level, uint32_t subsys = ~0u, std::string timestamp = "") {
-    Settings s{level, subsys, path.string(), std::move(timestamp)};
+    Settings s{.level = level, .subsys = subsys, .file = path.string(), .timestamp = std::move(timestamp)};
     configure(s);
   }
   std::vector<std::string> lines() const {
@@ -53,6 +57,94 @@ TEST_CASE("a line carries host, process, rank, level and text") {
   CHECK(lines[0].ends_with(fmt::format(":{} rank 3 info: ready after 12 ms", getpid())));
   CHECK(lines[1].ends_with(" rank 4 warn: x"));
   CHECK(lines[2].ends_with(fmt::format(":{} error: gone", getpid())));
+}
+
+namespace {
+
+// Standard error is a pipe for one test; nobody reads it unless the test does.
+class FullPipe {
+public:
+  FullPipe() : before_(::dup(STDERR_FILENO)) {
+    REQUIRE(::pipe2(ends_, O_CLOEXEC) == 0);
+    (void)::fcntl(ends_[1], F_SETPIPE_SZ, 4096);
+    ::dup2(ends_[1], STDERR_FILENO);
+    ::close(ends_[1]);
+  }
+  ~FullPipe() {
+    configure({});
+    ::dup2(before_, STDERR_FILENO);
+    ::close(before_);
+    if (ends_[0] >= 0) ::close(ends_[0]);
+  }
+  std::string read() {
+    char buffer[8192];
+    const ssize_t n = ::read(ends_[0], buffer, sizeof buffer);
+    return {buffer, static_cast<size_t>(std::max<ssize_t>(0, n))};
+  }
+  void close() { ::close(std::exchange(ends_[0], -1)); }
+
+private:
+  int ends_[2] = {-1, -1};
+  const int before_;
+};
+
+void patient_for(std::chrono::milliseconds patience) {
+  Settings s;
+  s.level = Level::info;
+  s.timestamp = "";
+  s.patience = patience;
+  configure(s);
+}
+
+} // namespace
+
+TEST_CASE("a log that nobody reads holds nobody up, and tells of lines that are lost once somebody does") {
+  FullPipe pipe;
+  patient_for(std::chrono::milliseconds(0));
+  ::alarm(60); // a write that waits ends the test
+  for (int i = 0; i < 1000; i++) info(Subsys::init, "line {} of {}", i, std::string(100, 'x'));
+  const std::string first = pipe.read();
+  CHECK(first.find("line 0 of ") != first.npos);
+  CHECK(first.find("line 999 of ") == first.npos);
+  info(Subsys::init, "afterwards");
+  const std::string later = pipe.read();
+  CHECK(later.find("info: afterwards (") != later.npos);
+  CHECK(later.find(" lines before it are lost: nobody read the log)\n") != later.npos);
+  CHECK(::fcntl(STDERR_FILENO, F_GETFL) == O_WRONLY); // it is the application's too, and blocks for it as before
+  ::alarm(0);
+}
+
+TEST_CASE("a line waits for a reader who is only slow") {
+  FullPipe pipe;
+  patient_for(std::chrono::minutes(1));
+  std::thread writer([] {
+    for (int i = 0; i < 300; i++) info(Subsys::init, "line {} of {}", i, std::string(100, 'x'));
+  });
+  std::string all;
+  while (all.find("line 299 of ") == all.npos) all += pipe.read();
+  writer.join();
+  CHECK(std::count(all.begin(), all.end(), '\n') >= 299);
+  CHECK(all.find("lost") == all.npos);
+}
+
+TEST_CASE("a reader who has gone ends no process") {
+  FullPipe pipe;
+  patient_for(std::chrono::milliseconds(0));
+  pipe.close();
+  info(Subsys::init, "nobody hears this");
+  sigset_t pending;
+  sigpending(&pending);
+  CHECK(sigismember(&pending, SIGPIPE) == 0);
+}
+
+TEST_CASE("a named pipe that nobody reads is said to be none, and is not waited for") {
+  LogFile file;
+  FullPipe pipe;
+  REQUIRE(::mkfifo(file.path.c_str(), 0600) == 0);
+  file.open(Level::info);
+  const std::string said = pipe.read();
+  CHECK(said.find("warn: cannot write the log to ") != said.npos);
+  CHECK(said.find("; it goes to stderr") != said.npos);
 }
 
 TEST_CASE("a child forked while other threads log can log") {
