@@ -83,6 +83,7 @@ uint16_t Context::resume_port(const Address &at) {
 }
 
 void Context::lost(const std::shared_ptr<Wire> &wire, int err) {
+  wire->lost = err;
   wires_.leave(wire);
   for (Endpoint *ep : std::vector<Endpoint *>(all_)) ep->wire_lost(wire.get(), err);
 }

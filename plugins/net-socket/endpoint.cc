@@ -42,7 +42,10 @@ void Endpoint::open(std::shared_ptr<Wire> wire, std::vector<Fd> data, bool sendi
 }
 
 void Endpoint::serve(size_t i) {
-  if (Helpers *helpers = ctx_.helpers()) return helpers->add(stripes_[i].get()); // watches it with an epoll set of its own
+  if (Helpers *helpers = ctx_.helpers()) {
+    helpers->add(stripes_[i].get()); // watches it with an epoll set of its own
+    return helpers->wake(stripes_[i].get());
+  }
   stripe_watches_[i] = {};
   ctx_.watch(stripes_[i]->file(), &stripe_watches_[i]);
 }

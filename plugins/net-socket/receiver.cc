@@ -119,9 +119,9 @@ private:
     for (const Old &o : old_) position += o.left;
     uint64_t left = unread(control());
     std::shared_ptr<Wire> over; // where the sender went, which is not known here yet
-    if (hello.moved_to != Identity{} && hello.moved_to != wire_->connection) {
-      over = ctx_.wires().find_dialled(hello.moved_to);
-      if (!over || hello.moved_at < position || hello.moved_at - position > left) return false;
+    if (hello.moved_to != Identity{} && hello.moved_to != moved_to_) {
+      over = ctx_.wires().find_dialled(hello.moved_to); // or it was lost before it brought anything
+      if (hello.moved_at < position || hello.moved_at - position > left) return false;
       left = hello.moved_at - position;
     }
     const uint64_t over_left = over ? unread(over->fd.get()) : 0;
@@ -167,6 +167,7 @@ private:
 
   // Takes messages out of what was read ahead. False when the endpoint has failed.
   bool consume() noexcept {
+    awaits_dialling_ = false;
     while (cursor_ != tail_) {
       Message &m = at(cursor_);
       if (!inside_) {
@@ -174,8 +175,13 @@ private:
         uint64_t header;
         std::memcpy(&header, &ahead_[from_], sizeof header);
         if ((header & moves_bit) && to_ - from_ < sizeof header + sizeof(Identity)) return true;
+        if (header & moves_bit) {
+          if (!move()) return false;
+          if (awaits_dialling_) return true;
+          continue;
+        }
         from_ += sizeof header;
-        if (!(header & moves_bit ? move() : begin(m, header))) return false;
+        if (!begin(m, header)) return false;
         continue;
       }
       const uint64_t n = std::min<uint64_t>(left_, to_ - from_);
@@ -214,14 +220,20 @@ private:
     ++cursor_;
   }
 
-  // The stream goes on on a socket that this side has dialled.
+  // The stream goes on on a socket that this side has dialled; or is just dialling anew: then the record is looked at again
+  // later.
   bool move() noexcept {
     Identity connection;
-    std::memcpy(connection.data(), &ahead_[from_], sizeof connection);
-    from_ += sizeof connection;
-    if (read_ - (to_ - from_) <= void_before_) return true; // the sender did not get there, or has left there again
+    std::memcpy(connection.data(), &ahead_[from_ + sizeof(uint64_t)], sizeof connection);
+    const size_t after = from_ + sizeof(uint64_t) + sizeof connection;
+    // Void: the sender did not get there, or has left there again.
+    if (read_ - (to_ - after) <= void_before_) return from_ = after, true;
     std::shared_ptr<Wire> next = ctx_.wires().take_dialled(connection);
-    if (!next || from_ != to_ || !old_.empty()) return fail_calls(TUTTI_ERR_REMOTE, lost_text(EPROTO)), false;
+    awaits_dialling_ = !next && resumes();
+    if (awaits_dialling_) return true;
+    if (!next || after != to_ || !old_.empty()) return fail_calls(TUTTI_ERR_REMOTE, lost_text(EPROTO)), false;
+    from_ = after;
+    moved_to_ = connection;
     use(std::move(next));
     drained_ = false;
     return true;
@@ -230,7 +242,7 @@ private:
   // One read. False when there is nothing more now.
   bool fill() noexcept {
     if (ended_) return lose(), false;
-    if (losses_[0].err && old_.empty()) return false;
+    if ((losses_[0].err && old_.empty()) || awaits_dialling_) return false;
     if (from_ == to_)
       from_ = to_ = 0;
     else if (from_) {
@@ -336,6 +348,7 @@ private:
   }
 
   void end_of_wire(int err) noexcept {
+    if (err == closed_by_peer && wire_->lost) err = wire_->lost;
     if (resumes() && may_come_back(err)) {
       note_loss(0, err);
       return ctx_.lost(wire_, err);
@@ -362,12 +375,14 @@ private:
   std::vector<uint32_t> attempts_ = std::vector<uint32_t>(losses_.size()); // of each stream the last that came through
   std::vector<Old> old_;
   uint64_t read_ = 0;        // bytes of the control stream that were taken from sockets
+  Identity moved_to_{};      // where the sender went last
   uint64_t void_before_ = 0; // moves up to this position have been undone
 
   const uint64_t room_;              // for reading ahead; gather() may leave more there
   std::unique_ptr<uint8_t[]> ahead_; // max_expected_bytes + room_; pages that nothing uses cost nothing
   size_t from_ = 0, to_ = 0;         // unread part of ahead_
   bool drained_ = false;             // the last read got less than it asked for: another would find nothing
+  bool awaits_dialling_ = false;     // the next record tells of a socket that is not there yet
   bool inside_ = false;              // the message at cursor_ has begun
   uint64_t left_ = 0;                // bytes of it still to come
   int ended_ = 0;                    // closed_by_peer or an errno, once the control socket has nothing more

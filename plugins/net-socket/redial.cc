@@ -97,8 +97,9 @@ std::string Redial::lasted() const {
 }
 
 std::string Redial::story() const {
-  return plugin::text("lost ", lasted(), " ago: ", errno_text(err_), "; not restored in ", attempts_,
-                      attempts_ == 1 ? " attempt" : " attempts", why_.empty() ? "" : ", the last: ", why_);
+  const uint32_t tries = attempts_ + (fd_ ? 1 : 0);
+  return plugin::text("lost ", lasted(), " ago: ", errno_text(err_), "; not restored in ", tries,
+                      tries == 1 ? " attempt" : " attempts", why_.empty() ? "" : ", the last: ", why_);
 }
 
 } // namespace tutti::net_socket

@@ -83,6 +83,7 @@ public:
     if (wire_ && !move_control()) return;
     if (!stripes_.empty() && !move_stripes()) return;
     retire(free_);
+    if (behind()) ctx_.activate(this); // though nothing is posted
   }
 
   void check_link() noexcept override {
@@ -121,6 +122,10 @@ private:
     fail_calls(status, why_);
   }
 
+  bool behind() const {
+    const auto stripe_behind = [](const auto &s) { return s->behind() && !s->lost; };
+    return wire_ && (history_.behind() || (!ctx_.helpers() && std::any_of(stripes_.begin(), stripes_.end(), stripe_behind)));
+  }
   bool unacknowledged() const { return free_ != cursor_ || (next_ && !history_.behind()); }
 
   // False when there is nothing more to do in this turn.
@@ -234,6 +239,7 @@ private:
     unserve(i);
     if (!stripes_[i]->send_from(r.take(), r.position())) return false;
     serve(i);
+    ctx_.activate(this);
     return true;
   }
   bool restore_control(Redial &r) {
@@ -256,7 +262,7 @@ private:
       else
         sent_ = n;
     }
-    if (head_ != tail_) ctx_.activate(this);
+    ctx_.activate(this);
     return true;
   }
   // The place where the peer has answered comes first.
@@ -288,7 +294,8 @@ private:
     moved_at_ = history_.released();
     use(std::move(next_));
     shared_ = true;
-    return true;
+    if (wire_->lost) lose(wire_->lost); // meanwhile
+    return wire_ != nullptr;
   }
 
   // Headers and payloads of as many messages as fit, in one call. False when the endpoint has failed.
@@ -321,7 +328,8 @@ private:
   // After a call that failed. False when the endpoint has, too.
   bool keep_waiting(int err) noexcept {
     if (would_block(err)) return wire_->watch.writable = err == EINTR, true;
-    return lose(why_broken(control(), err)), false;
+    const int why = why_broken(control(), err);
+    return lose(why == closed_by_peer && wire_->lost ? wire_->lost : why), false;
   }
 
   // After a call that was to send `total` bytes.

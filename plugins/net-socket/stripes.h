@@ -29,7 +29,8 @@ public:
   int fd() const { return fd_.get(); }
   Fd &file() { return fd_; }
   void push(uint8_t *at, uint64_t bytes, Pieces *pieces);
-  bool idle() const { return head_.load(std::memory_order_acquire) == tail_.load(std::memory_order_acquire); }
+  bool idle() const { return head_.load(std::memory_order_acquire) == tail_.load(std::memory_order_acquire) && !behind(); }
+  bool behind() const { return history_.behind(); } // of a stripe that its owner serves itself
   // Moves bytes until the socket would block or a bound is reached; true when something moved.
   bool advance();
   // 0 while healthy, an errno, or closed_by_peer.

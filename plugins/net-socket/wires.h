@@ -22,6 +22,7 @@ struct Watched {
 struct Wire {
   Fd fd;
   Watched watch;
+  int lost = 0;                  // an errno: the system tells it only once, to the first who asks
   Identity connection{}, peer{}; // of the sockets dialled together; of the context at the other end
 };
 
