@@ -82,6 +82,10 @@ const std::vector<Option> &table() {
      .env = "TUTTI_NET_MERGE_LEVEL", .aliases = {"NCCL_NET_MERGE_LEVEL"}, .choices = "LOC|PORT|PIX|PXB|P2C|PXN|PHB|SYS",
      .scope = Scope::communicator, .agree = true},
 
+    {.key = "net.checksum", .type = TUTTI_OPT_BOOL, .default_value = "false",
+     .help = "messages over networks carry a CRC32C of header and payload, which the receiver checks: for networks that are not "
+             "trusted to find damage themselves",
+     .env = "TUTTI_NET_CHECKSUM", .scope = Scope::communicator, .agree = true},
     {.key = "net.registrations", .type = TUTTI_OPT_INT, .default_value = "1024",
      .help = "pieces of users' memory that stay registered with each device of a network that needs that (0 = none: messages from "
              "and to them are copied)",

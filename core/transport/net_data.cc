@@ -9,6 +9,7 @@
 // the user's memory, if that of the last one was registered: copying costs a large message more than the round trip. So no more
 // are posted than messages come before it, and it waits for its step, which says where; or, while the message before it is on
 // its way, is posted as the second one, where the plan proves that nothing touches its place before (kRecvEarly).
+#include "base/crc32c.h"
 #include "transport/net_port.h"
 #include <algorithm>
 #include <cstring>
@@ -28,10 +29,19 @@ bool is_lent(const NetHeader &header) {
 bool is_filler(const NetCall &front) {
   return front.complete && front.status == TUTTI_OK && front.bytes == 0;
 }
+uint64_t length_in(const NetHeader &header) {
+  return header.bytes & kLengthMask;
+}
 // Of the calls that a message came in.
 uint64_t calls_of(const NetCall &front) {
   const NetHeader header = header_in(front);
-  return front.kind == NetCall::Kind::pair || is_lent(header) || header.bytes <= kStagedBytes ? 1 : 2;
+  return front.kind == NetCall::Kind::pair || is_lent(header) || length_in(header) <= kStagedBytes ? 1 : 2;
+}
+
+uint64_t checksum(const NetHeader &header, const void *payload, uint64_t bytes) {
+  const uint64_t plain[2] = {header.word, header.bytes & (kLent | kLengthMask)};
+  const uint32_t crc = crc32c(crc32c(0, plain, sizeof plain), payload, bytes);
+  return static_cast<uint64_t>(crc & kChecksumMask) << kChecksumShift;
 }
 
 } // namespace
@@ -63,6 +73,7 @@ void NetPort::send(Ring &ring, const void *data, uint64_t bytes, uint32_t signat
   c.busy = true;
   c.bytes = bytes;
   c.header = {slot_word(ring.seq + 1, signature), bytes};
+  if (checksums_) c.header.bytes |= checksum(c.header, data, bytes);
   c.staged = reinterpret_cast<uint8_t *>(&c.header);
   MrCache::Entry *lent = home && lends(link) ? lendable(link, data, bytes) : nullptr;
   if (lent) return lend(link, c, lent, data);
@@ -228,28 +239,59 @@ int NetPort::receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home,
   const NetCall &front = link.call(link.taken);
   if (!came(link, front)) return 0;
   *got = 0;
-  if (front.status == TUTTI_ERR_TRUNCATED || front.bytes < sizeof(NetHeader)) return -1; // no header to look at
-  const NetHeader header = header_in(front);
+  if (front.status == TUTTI_ERR_TRUNCATED) return -1; // no header to look at
+  NetHeader header{};
+  if (front.bytes < sizeof header) return differs(link, header, nullptr, 0);
+  header = header_in(front);
   *got = signature_in(header.word, ring.seq + 1);
   const bool lent = lends(link) && is_lent(header);
-  const bool mine = header.word == slot_word(ring.seq + 1, signature) && (lent ? header.bytes & ~kLent : header.bytes) == bytes;
-  if (!mine || (lent && front.bytes != sizeof header + sizeof(NetDescriptor))) return -1;
-  if (lent) return fetch(link, bytes, home, payload);
+  const uint64_t came_with = front.bytes - sizeof header;
+  const bool mine = header.word == slot_word(ring.seq + 1, signature) && length_in(header) == bytes;
+  if (lent) return mine && came_with == sizeof(NetDescriptor) ? fetch(link, bytes, home, payload) : -1;
   *payload = front.payload;
-  if (bytes <= kStagedBytes || front.kind == NetCall::Kind::pair) return front.bytes == sizeof header + bytes ? 1 : -1;
-  if (front.bytes != sizeof header || front.tag % 2) return -1;
+  const bool together = bytes <= kStagedBytes || front.kind == NetCall::Kind::pair;
+  if (!mine || (together && came_with != bytes)) return differs(link, header, front.payload, came_with);
+  if (together) return intact(link, header, *payload, bytes) ? 1 : 0;
+  if (came_with != 0 || front.tag % 2) return differs(link, header, front.payload, came_with);
   if (link.posted - link.taken < 2) return 0; // the device took no more: again after progress
   const NetCall &second = link.call(link.taken + 1);
   if (!came(link, second)) return 0;
   *payload = second.kind == NetCall::Kind::payload ? second.payload : second.staged;
-  return second.status == TUTTI_OK && second.bytes == bytes ? 1 : -1;
+  if (second.status != TUTTI_OK) return -1;
+  if (second.bytes != bytes) return differs(link, header, *payload, second.bytes);
+  return intact(link, header, *payload, bytes) ? 1 : 0;
+}
+
+// Not what is expected: because the peer called something else, or because of damage, which is an error of its own. Of a header
+// whose payload comes apart nobody can tell.
+int NetPort::differs(NetLink &link, const NetHeader &header, const void *payload, uint64_t bytes) {
+  const bool alone = bytes == 0 && length_in(header) > kStagedBytes;
+  return alone || intact(link, header, payload, bytes) ? -1 : 0;
+}
+
+// False once the link is known to bring other bytes than were sent.
+bool NetPort::intact(NetLink &link, const NetHeader &header, const void *payload, uint64_t bytes) {
+  const uint64_t number = link.ring->ring.seq + 1;
+  if (!checksums_ || link.checked == number) return true;
+  const uint64_t carried = header.bytes & (uint64_t{kChecksumMask} << kChecksumShift), here = checksum(header, payload, bytes);
+  if (carried == here) return link.checked = number, true;
+  const int peer = link.ring->peer;
+  Status damaged = fail(Code::remote,
+                        "message {} from rank {} ({} bytes, link {}) was damaged on its way: it carries the checksum "
+                        "{:#x}, what arrived has {:#x}",
+                        number, peer, bytes, link.ring->conn, carried >> kChecksumShift, here >> kChecksumShift)
+                       .peer(peer)
+                       .phase("operation");
+  damaged.error().endpoint = describe(peer);
+  raise(*link.device, damaged.error(), TUTTI_ERR_SYSTEM);
+  return false;
 }
 
 void NetPort::consume(Ring &ring, const void *home, uint32_t staged) {
   NetLink &link = *ring.net;
   const NetCall &front = link.call(link.taken);
   const NetHeader header = header_in(front);
-  const uint64_t bytes = header.bytes & ~kLent;
+  const uint64_t bytes = length_in(header);
   link.taken += calls_of(front);
   ring_advance(ring, bytes, is_lent(header) ? bytes + sizeof(NetDescriptor) : bytes);
   if (is_lent(header)) {

@@ -42,6 +42,11 @@ struct NetDescriptor {
   std::byte key[TUTTI_NET_KEY_BYTES];
 };
 constexpr uint64_t kLent = 1ull << 63;
+// With net.checksum the length has beside it the lower 31 bits of the CRC32C of word, length and payload. What is lent is read
+// later and not covered.
+constexpr uint64_t kLengthMask = 0xffffffff;
+constexpr int kChecksumShift = 32;
+constexpr uint32_t kChecksumMask = 0x7fffffff;
 
 class NetLink;
 
@@ -121,6 +126,7 @@ public:
   NetLink *acks = nullptr; // of a link that lends: its other link, and the way back
   bool is_acks = false;
   std::deque<Loan> loans;       // send: what the peer may still read
+  uint64_t checked = 0;         // receive: the last message whose checksum was right
   uint64_t read = 0, told = 0;  // receive: last lent message that has been read, and that the peer was told of
   std::unique_ptr<NetCall> get; // receive: of the front message
 

@@ -28,6 +28,7 @@ Result<std::unique_ptr<NetPort>> NetPort::create(Transport &transport, Iface<tut
     log::info(log::Subsys::net, "net {}: no usable device", net.table->name);
     return std::unique_ptr<NetPort>();
   }
+  port->checksums_ = transport.config().flag("net.checksum");
   port->rma_ = net.plugin ? static_cast<const tutti_net_rma_v1 *>(net.plugin->iface(TUTTI_NET_RMA)) : nullptr;
   TUTTI_TRY(port->choose_first(count));
   return port;

@@ -100,6 +100,8 @@ private:
   bool post_known(NetLink &link, uint64_t bytes, void *home);
   void post_ahead(NetLink &link, uint32_t messages, bool must = false);
   int came(NetLink &link, const NetCall &c);
+  int differs(NetLink &link, const NetHeader &header, const void *payload, uint64_t bytes);
+  bool intact(NetLink &link, const NetHeader &header, const void *payload, uint64_t bytes);
   void end(NetLink &link, tutti_status status);
   void tell_end(NetLink &link);
 
@@ -124,6 +126,7 @@ private:
   UniqueFd events_;                                  // of several devices: ready when one of theirs is
   uint64_t sends_pending_ = 0, lent_ = 0, owed_ = 0; // owed: links whose peer has still to be told what was read
   bool broken_ = false;
+  bool checksums_ = false;    // net.checksum
   std::optional<Error> late_; // of a link that the peer ended, reported at late_until_ unless the peer said why before
   Clock::time_point late_until_{};
   std::atomic<uint64_t> open_{0};

@@ -9,8 +9,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto stagger = std::chrono::milliseconds(150); // an address that answers at all answers within this, mostly
 
-Connector::Connector(Context &ctx, const Blob &blob)
-    : ctx_(ctx), secret_(blob.secret), listener_(blob.listener), begin_(Clock::now()) {
+Connector::Connector(Context &ctx, const Blob &blob, bool resumes)
+    : ctx_(ctx), secret_(blob.secret), resumes_(resumes), listener_(blob.listener), begin_(Clock::now()) {
   randombytes_buf(id_.data(), id_.size());
   std::vector<Address> places = blob_places(blob, ctx.devices().front().interface.index);
   // Neighbours first: no router is needed, and none can send us astray.
@@ -28,6 +28,7 @@ void Connector::add(Attempts &list, const Address &to, uint16_t index) {
   auto a = std::make_unique<Attempt>();
   a->to = to;
   a->local = ctx_.stays_here(to);
+  a->own = is_own(to);
   a->index = index;
   list.push_back(std::move(a));
 }
@@ -38,7 +39,7 @@ void Connector::start(Attempt &a) {
   tune_connection(a.fd.get(), ctx_.settings(), a.local);
   a.handshake =
       std::make_unique<ConnectorHandshake>(make_hello(a.index, static_cast<uint16_t>(1 + ctx_.settings().data_sockets()),
-                                                      ctx_.settings().min_task, id_, ctx_.wires().self()),
+                                                      resumes_on(a), ctx_.settings().min_task, id_, ctx_.wires().self()),
                                            secret_);
   if (::connect(a.fd.get(), a.to.get(), a.to.length()) != 0 && errno != EINPROGRESS && errno != EINTR) return retry(a, errno);
   ctx_.watch(a.fd, &a.watch);

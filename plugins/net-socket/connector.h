@@ -10,11 +10,14 @@ namespace tutti::net_socket {
 
 class Connector {
 public:
-  Connector(Context &ctx, const Blob &blob);
+  // resumes: whoever connects can come back when the connection is lost.
+  Connector(Context &ctx, const Blob &blob, bool resumes);
+  bool resumes() const { return resumes_on(*control_); } // as the peer was told, once it is connected
   // True when all sockets are connected and have proved themselves. Throws what is final.
   bool advance();
   std::shared_ptr<Wire> take_control();
   std::vector<Fd> take_data();
+  const Identity &connection() const { return id_; }
   const Address &peer() const { return (control_ ? *control_ : *attempts_.front()).to; }
 
 private:
@@ -22,7 +25,7 @@ private:
   // One socket on its way to one address.
   struct Attempt {
     Address to;
-    bool local = false;
+    bool local = false, own = false;
     uint16_t index = 0;
     Fd fd;
     uint32_t tries = 0; // that failed
@@ -32,6 +35,7 @@ private:
     std::unique_ptr<ConnectorHandshake> handshake;
     Watched watch;
   };
+  bool resumes_on(const Attempt &a) const { return resumes_ && (!a.own || ctx_.settings().reconnect_local); }
   using Attempts = std::vector<std::unique_ptr<Attempt>>; // the context's epoll set knows where they are
   void add(Attempts &list, const Address &to, uint16_t index);
   void start(Attempt &a);
@@ -44,6 +48,7 @@ private:
 
   Context &ctx_;
   Secret secret_;
+  bool resumes_;
   Identity id_, listener_;
   Time begin_;
   Attempts attempts_; // of the control socket, while control_ is empty

@@ -2,9 +2,11 @@
 #include "context.h"
 #include "connector.h"
 #include "listener.h"
+#include "reception.h"
 #include <bit>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 
 namespace tutti::net_socket {
 
@@ -12,6 +14,7 @@ constexpr size_t polled_directly = 4;     // up to so many busy endpoints, tryin
 constexpr uint32_t pending_interval = 16; // connections being set up are looked at every so many calls
 constexpr uint32_t clock_interval = 1024; // and the clock every so many
 constexpr auto link_interval = std::chrono::seconds(1);
+constexpr long sleep_ms = 5; // while something is to be done that no descriptor tells of
 
 Context::Context(const Host &host, const Settings &settings, std::vector<Device> devices, const tutti_net_ctx_config &config)
     : NetObject(host), settings_(settings), devices_(std::move(devices)), epoll_(epoll_create1(EPOLL_CLOEXEC)),
@@ -54,6 +57,7 @@ bool Context::collect_events() {
       auto *w = static_cast<Watched *>(events[i].data.ptr);
       if (events[i].events & ~static_cast<uint32_t>(EPOLLOUT)) w->readable = true;
       if (events[i].events & ~static_cast<uint32_t>(EPOLLIN)) w->writable = true;
+      if (events[i].events & (EPOLLERR | EPOLLHUP)) w->broken = broken_ = true;
     }
   } while (n == 64);
   return any;
@@ -66,13 +70,34 @@ const Device &Context::device_towards(const Address &peer) const {
   return devices_.front();
 }
 
+// Of an endpoint that has nothing posted nobody would notice otherwise, and the peer may wait for it to come back.
+void Context::look_for_broken() {
+  broken_ = false;
+  for (Endpoint *ep : std::vector<Endpoint *>(all_)) ep->look_if_broken();
+}
+
+uint16_t Context::resume_port(const Address &at) {
+  if (settings_.reconnect.count() == 0) return 0;
+  if (!reception_) reception_ = std::make_unique<Reception>(*this);
+  return reception_->listen(at);
+}
+
+void Context::lost(const std::shared_ptr<Wire> &wire, int err) {
+  wire->lost = err;
+  wires_.leave(wire);
+  for (Endpoint *ep : std::vector<Endpoint *>(all_)) ep->wire_lost(wire.get(), err);
+}
+
+void Context::gone(const Identity &peer, const std::string &why) {
+  for (Endpoint *ep : std::vector<Endpoint *>(all_)) ep->peer_gone(peer, why);
+}
+
 void Context::look_for_dead_links() {
   const auto now = std::chrono::steady_clock::now();
   if (now - looked_ < link_interval) return;
   looked_ = now;
   wires_.drop_closed();
-  if (settings_.keepalive.count() == 0) return;
-  for (size_t i = active_.size(); i-- > 0;) active_[i]->check_link();
+  for (Endpoint *ep : std::vector<Endpoint *>(all_)) ep->check_link();
 }
 
 void Context::drive_pending() {
@@ -81,10 +106,19 @@ void Context::drive_pending() {
     if (i < pending_.size()) pending_[i]->drive();
 }
 
+// What is not due at every turn.
+void Context::look_around() {
+  look_for_dead_links();
+  if (active_.size() <= polled_directly) collect_events();
+  if (broken_) look_for_broken();
+  if (reception_ && reception_->waits()) reception_->drive();
+}
+
 int32_t Context::progress(tutti_net_completion *out, uint32_t cap) {
   ++turn_;
-  if (!pending_.empty() && turn_ % pending_interval == 0) drive_pending();
-  if (turn_ % clock_interval == 0) look_for_dead_links();
+  const bool due = std::exchange(due_, false);
+  if (!pending_.empty() && (due || turn_ % pending_interval == 0)) drive_pending();
+  if (due || turn_ % clock_interval == 0) look_around();
   const bool direct = active_.size() <= polled_directly;
   if (!direct) collect_events();
   // Backwards: pump() may take its endpoint off the list, which moves the last one, already visited, into its place.
@@ -104,10 +138,24 @@ bool Context::arm() {
   }
   const bool seen = collect_events();
   // Connections being set up take their steps in progress() and accept(): look there once more before sleeping.
-  const bool ready = count_ > 0 || (seen && !pending_.empty()) ||
+  due_ = true;
+  const bool ready = count_ > 0 || (seen && !pending_.empty()) || broken_ || (seen && reception_ && reception_->waits()) ||
                      std::any_of(active_.begin(), active_.end(), [](Endpoint *e) { return e->may_move(); });
-  if (ready) armed_.store(false, std::memory_order_relaxed);
+  if (ready)
+    armed_.store(false, std::memory_order_relaxed);
+  else if (!pending_.empty() || std::any_of(all_.begin(), all_.end(), [](Endpoint *e) { return e->needs_time(); }))
+    wake_again();
   return !ready;
+}
+
+void Context::wake_again() {
+  if (!timer_) {
+    timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+    if (!timer_) return; // the core looks again by itself, later
+    watch(timer_, &timer_watch_);
+  }
+  const itimerspec in{{0, 0}, {0, sleep_ms * 1000000}};
+  timerfd_settime(timer_.get(), 0, &in, nullptr);
 }
 
 void Context::notify() {

@@ -8,6 +8,7 @@ namespace tutti::net_socket {
 
 class Endpoint;
 class Listener;
+class Reception;
 
 // Something that still needs driving by time or events before data flows.
 class Pending {
@@ -39,8 +40,14 @@ public:
   bool stays_here(const Address &peer) const { return stays_on_host(device_towards(peer), peer); }
   Helpers *helpers() { return helpers_.get(); }
   Wires &wires() { return wires_; }
-  void watch(Fd &fd, Watched *target); // also moves a descriptor to a new target
-  void activate(Endpoint *ep);         // it has posted calls
+  Reception *reception() { return reception_.get(); } // null: nobody has listened yet, or lost connections stay lost
+  uint16_t resume_port(const Address &at);            // of the reception at an address of ours, 0: none
+  void add(Endpoint *ep) { all_.push_back(ep); }
+  void remove(Endpoint *ep) { all_.erase(std::remove(all_.begin(), all_.end(), ep), all_.end()); }
+  void lost(const std::shared_ptr<Wire> &wire, int err);   // tells the other endpoints that use it
+  void gone(const Identity &peer, const std::string &why); // a context: tells those that wait for it to come back
+  void watch(Fd &fd, Watched *target);                     // also moves a descriptor to a new target
+  void activate(Endpoint *ep);                             // it has posted calls
   void deactivate(Endpoint *ep);
   void add_pending(Pending *p) { pending_.push_back(p); }
   void remove_pending(Pending *p) { pending_.erase(std::remove(pending_.begin(), pending_.end(), p), pending_.end()); }
@@ -50,16 +57,22 @@ public:
 
 private:
   bool collect_events(); // true when there were any
+  void look_for_broken();
+  void look_around();
+  void wake_again();
   void drive_pending();
   void look_for_dead_links();
 
   Settings settings_;
   std::vector<Device> devices_;
-  Fd epoll_, event_;
+  Fd epoll_, event_, timer_; // timer_: made when first needed
   Wires wires_;
   std::atomic<bool> armed_{false};
-  Watched event_watch_;
-  std::vector<Endpoint *> active_;
+  Watched event_watch_, timer_watch_;
+  bool broken_ = false; // something watched is
+  bool due_ = true;     // what is seldom looked at is to be looked at in the next progress()
+  std::unique_ptr<Reception> reception_;
+  std::vector<Endpoint *> active_, all_;
   std::vector<Pending *> pending_;
   uint32_t turn_ = 0;
   std::chrono::steady_clock::time_point looked_{};

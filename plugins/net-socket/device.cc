@@ -95,18 +95,16 @@ bool same_network(const Address &mine, const Address &other) {
   return netif::detail::in_network(other, network);
 }
 
-bool stays_on_host(const Device &device, const Address &peer) {
-  if (device.interface.loopback || device.veth) return true;
-  for (const netif::Interface &i : netif::list(peer.family()))
-    for (const Address &a : i.addresses) {
-      Address b = peer; // compare without port
-      if (b.family() == AF_INET6)
-        reinterpret_cast<sockaddr_in6 *>(&b.storage)->sin6_port = 0;
-      else
-        reinterpret_cast<sockaddr_in *>(&b.storage)->sin_port = 0;
-      if (netif::to_text(a) == netif::to_text(b)) return true;
-    }
+bool is_own(const Address &address) {
+  const std::string text = netif::to_text(address);
+  for (const netif::Interface &i : netif::list(address.family()))
+    for (const Address &a : i.addresses)
+      if (netif::to_text(a) == text) return true;
   return false;
+}
+
+bool stays_on_host(const Device &device, const Address &peer) {
+  return device.interface.loopback || device.veth || is_own(peer);
 }
 
 } // namespace tutti::net_socket

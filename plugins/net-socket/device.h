@@ -18,6 +18,7 @@ struct Device {
 std::vector<Device> find_devices(const Settings &settings, std::string &why);
 void describe(const Device &device, tutti_net_dev &out);
 bool same_network(const Address &mine, const Address &other);
+bool is_own(const Address &address); // of an interface here, so that packets to it leave no interface
 // Whether packets to this address stay inside the host.
 bool stays_on_host(const Device &device, const Address &peer);
 

@@ -5,11 +5,11 @@
 namespace tutti::net_socket {
 
 constexpr uint64_t piece_alignment = 64;
-constexpr int unanswered_before_dead = 5; // retransmissions or window probes in a row
 
 Endpoint::~Endpoint() {
   drop_stripes();
   ctx_.deactivate(this);
+  ctx_.remove(this);
   for (; head_ != tail_; ++head_)
     if (at(head_).ends_call) ctx_.complete(at(head_).cookie, 0, TUTTI_ERR_CANCELLED);
 }
@@ -27,21 +27,31 @@ void Endpoint::use(std::shared_ptr<Wire> wire) {
   peer_ = peer_address(control());
 }
 
-void Endpoint::open(std::shared_ptr<Wire> wire, std::vector<Fd> data, bool sending, uint64_t min_task) {
+void Endpoint::open(std::shared_ptr<Wire> wire, std::vector<Fd> data, bool sending, bool resumes, uint64_t min_task) {
+  resumes_ = resumes;
   sending_ = sending;
   min_task_ = min_task;
   ctx_.watch(wire->fd, &wire->watch);
   use(std::move(wire));
   stripe_watches_.resize(data.size());
   for (Fd &fd : data) {
-    auto s = std::make_unique<Stripe>(std::move(fd), sending);
-    s->owner = &ctx_;
-    if (Helpers *helpers = ctx_.helpers()) {
-      helpers->add(s.get()); // watches it with an epoll set of its own
-    } else
-      ctx_.watch(s->file(), &stripe_watches_[stripes_.size()]);
-    stripes_.push_back(std::move(s));
+    stripes_.push_back(std::make_unique<Stripe>(std::move(fd), sending, resumes));
+    stripes_.back()->owner = &ctx_;
+    serve(stripes_.size() - 1);
   }
+}
+
+void Endpoint::serve(size_t i) {
+  if (Helpers *helpers = ctx_.helpers()) {
+    helpers->add(stripes_[i].get()); // watches it with an epoll set of its own
+    return helpers->wake(stripes_[i].get());
+  }
+  stripe_watches_[i] = {};
+  ctx_.watch(stripes_[i]->file(), &stripe_watches_[i]);
+}
+
+void Endpoint::unserve(size_t i) {
+  if (Helpers *helpers = ctx_.helpers()) helpers->remove(stripes_[i].get());
 }
 
 std::string Endpoint::describe() const {
@@ -60,6 +70,7 @@ tutti_status Endpoint::post(const tutti_net_buf *bufs, uint32_t n, uint64_t *rec
     m.received = received ? received + i : nullptr;
     m.cookie = cookie;
     m.pieces.store(0, std::memory_order_relaxed);
+    m.pushed = false;
     m.ends_call = i + 1 == n;
   }
   tail_ += n;
@@ -75,6 +86,7 @@ void Endpoint::push_pieces(Message &m) {
   const uint64_t piece = std::max(min_task_, (share + piece_alignment - 1) / piece_alignment * piece_alignment);
   const auto count = static_cast<uint32_t>((m.bytes + piece - 1) / piece);
   m.pieces.store(count, std::memory_order_relaxed);
+  m.pushed = true;
   for (uint32_t i = 0; i < count; ++i) {
     Stripe &s = *stripes_[next_stripe_++ % sockets];
     const uint64_t from = i * piece;
@@ -85,7 +97,8 @@ void Endpoint::push_pieces(Message &m) {
 
 bool Endpoint::stripes_may_move() const {
   for (size_t i = 0; i < stripes_.size(); ++i) {
-    if (stripes_[i]->error()) return true;
+    if (stripes_[i]->lost) continue;
+    if (stripes_[i]->error() || (!ctx_.helpers() && stripes_[i]->unacknowledged())) return true;
     if (!ctx_.helpers() && !stripes_[i]->idle() && (sending_ ? stripe_watches_[i].writable : stripe_watches_[i].readable))
       return true;
   }
@@ -97,22 +110,27 @@ bool Endpoint::move_stripes() {
     Stripe &s = *stripes_[i];
     if (!ctx_.helpers() && !s.idle() && !s.advance())
       (sending_ ? stripe_watches_[i].writable : stripe_watches_[i].readable) = false;
-    if (s.error()) return fail_calls(TUTTI_ERR_REMOTE, lost_text(s.error())), false;
+    if (s.error() && !s.lost && !stripe_failed(i)) return false;
   }
   return true;
 }
 
+bool Endpoint::stripe_failed(size_t i) {
+  Stripe &s = *stripes_[i];
+  if (!resumes_ || !may_come_back(s.error())) return fail_calls(TUTTI_ERR_REMOTE, lost_text(s.error())), false;
+  s.lost = true;
+  stripe_lost(i, s.error());
+  return failed_ == TUTTI_OK;
+}
+
 // Keepalive asks only on idle connections, and the kernel retransmits for a quarter of an hour. A peer that does not receive
 // still answers the kernel's probes, so it never looks dead here.
-void Endpoint::check_link() noexcept {
+bool Endpoint::host_silent(int fd, std::chrono::nanoseconds limit, int unanswered, std::chrono::milliseconds &silent) {
   tcp_info info{};
   socklen_t len = sizeof info;
-  if (!wire_ || getsockopt(control(), IPPROTO_TCP, TCP_INFO, &info, &len) != 0) return;
-  const auto silent = std::chrono::milliseconds(info.tcpi_last_ack_recv);
-  if (std::max(info.tcpi_retransmits, info.tcpi_probes) < unanswered_before_dead || silent < 2 * ctx_.settings().keepalive)
-    return;
-  fail_calls(TUTTI_ERR_REMOTE, plugin::text("the host of peer ", peer_text(), " (", ctx_.device_towards(peer_).interface.name,
-                                            ") has answered nothing for ", silent.count() / 1000, " s"));
+  if (limit.count() == 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0) return false;
+  silent = std::chrono::milliseconds(info.tcpi_last_ack_recv);
+  return std::max(info.tcpi_retransmits, info.tcpi_probes) >= unanswered && silent >= limit;
 }
 
 void Endpoint::retire(uint32_t upto) {
@@ -130,7 +148,7 @@ void Endpoint::retire(uint32_t upto) {
 }
 
 std::string Endpoint::lost_text(int err) const {
-  if (err == Stripe::closed_by_peer) return plugin::text("peer ", peer_text(), " closed the connection");
+  if (err == closed_by_peer) return plugin::text("peer ", peer_text(), " closed the connection");
   return plugin::text("connection to peer ", peer_text(), " (", ctx_.device_towards(peer_).interface.name,
                       ") failed: ", errno_text(err));
 }

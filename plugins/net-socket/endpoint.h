@@ -17,6 +17,7 @@ struct Message {
   uint64_t cookie = 0;
   Pieces pieces{0};       // data-socket pieces still moving
   bool ends_call = false; // last message of its send() or recv() call
+  bool pushed = false;    // its pieces went to the data sockets
 };
 
 class Endpoint : public plugin::NetObject {
@@ -24,7 +25,7 @@ public:
   static constexpr uint32_t max_calls = 64, max_batch = 4, max_messages = max_calls * max_batch;
   static constexpr size_t inactive = ~size_t{0};
 
-  Endpoint(Context &ctx) : NetObject(ctx.host()), ctx_(ctx) {}
+  Endpoint(Context &ctx) : NetObject(ctx.host()), ctx_(ctx) { ctx.add(this); }
   virtual ~Endpoint();
   Endpoint(const Endpoint &) = delete;
 
@@ -34,11 +35,15 @@ public:
   virtual void pump() noexcept = 0;  // one bounded round for the posted calls
   virtual bool may_move() const = 0; // whether pump() could do anything, by the events seen so far
   std::string describe() const;
-  void check_link() noexcept;  // fails the posted calls when the peer's host answers nothing any more
-  size_t active_at = inactive; // the context's
+  virtual void check_link() noexcept = 0;                                   // once a second
+  virtual void look_if_broken() noexcept {}                                 // something watched is
+  virtual void wire_lost(const Wire *, int) noexcept {}                     // found by the endpoint of the other direction
+  virtual void peer_gone(const Identity &, const std::string &) noexcept {} // the context at the other end
+  virtual bool needs_time() const { return false; }                         // pump() may do something without any event
+  size_t active_at = inactive;                                              // the context's
 
 protected:
-  void open(std::shared_ptr<Wire> control, std::vector<Fd> data, bool sending, uint64_t min_task);
+  void open(std::shared_ptr<Wire> control, std::vector<Fd> data, bool sending, bool resumes, uint64_t min_task);
   tutti_status post(const tutti_net_buf *bufs, uint32_t n, uint64_t *received, uint64_t cookie);
   Message &at(uint32_t i) { return queue_[i % max_messages]; }
   bool wants_stripes(uint64_t bytes) const { return !stripes_.empty() && bytes >= min_task_; }
@@ -47,6 +52,13 @@ protected:
   void push_pieces(Message &m); // hands the payload to the data sockets
   bool move_stripes();          // without helpers: serves them; looks for their errors
   bool stripes_may_move() const;
+  // A data socket has failed. False: so has the endpoint.
+  bool stripe_failed(size_t i);
+  virtual void stripe_lost(size_t i, int err) = 0; // of an endpoint that resumes
+  void unserve(size_t i);                          // no helper touches the stripe until
+  void serve(size_t i);
+  static bool host_silent(int fd, std::chrono::nanoseconds limit, int unanswered, std::chrono::milliseconds &silent);
+  bool resumes() const { return resumes_; }
   void retire(uint32_t upto); // completes finished messages from head_ on, in order, up to `upto`
   void fail_calls(tutti_status status, const std::string &why) noexcept;
   std::string peer_text() const { return netif::to_text(peer_, port_of(peer_)); }
@@ -65,6 +77,7 @@ protected:
   std::vector<Watched> stripe_watches_;
   uint32_t next_stripe_ = 0;
   uint64_t min_task_ = 0;
+  bool resumes_ = false; // lost sockets are replaced
 
 private:
   void drop_stripes() noexcept;

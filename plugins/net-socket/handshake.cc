@@ -36,7 +36,8 @@ Blob make_blob(const Secret &secret, const Identity &listener) {
   return b;
 }
 
-void add_place(Blob &blob, const Address &address) {
+void add_place(Blob &blob, const Address &address, uint16_t resume_port) {
+  blob.resume[blob.count] = resume_port;
   Place &p = blob.places[blob.count++];
   p.family = address.family() == AF_INET6 ? 6 : 4;
   p.port = port_of(address);
@@ -72,12 +73,24 @@ std::vector<Address> blob_places(const Blob &b, uint32_t interface_index) {
   return out;
 }
 
-Hello make_hello(uint16_t index, uint16_t count, uint64_t min_task, const Identity &connection, const Identity &from) {
+std::vector<Address> resume_places(const Blob &b, uint32_t interface_index) {
+  std::vector<Address> all = blob_places(b, interface_index), out;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (b.resume[i] == 0) continue;
+    set_port(all[i], b.resume[i]);
+    out.push_back(all[i]);
+  }
+  return out;
+}
+
+Hello make_hello(uint16_t index, uint16_t count, bool resumes, uint64_t min_task, const Identity &connection,
+                 const Identity &from) {
   Hello h{};
   std::memcpy(h.magic, hello_magic, sizeof h.magic);
   h.version = wire_version;
   h.index = index;
   h.count = count;
+  h.resumes = resumes;
   h.min_task = min_task;
   h.connection = connection;
   h.from = from;

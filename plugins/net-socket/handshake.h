@@ -24,16 +24,17 @@ struct Blob {
   uint32_t magic;
   uint16_t version, count;
   Place places[capacity];
-  Identity listener; // the context that listens
+  uint16_t resume[capacity]; // at each place: the port for lost connections, 0: none
+  Identity listener;         // the context that listens
   Secret secret;
 };
 inline constexpr uint32_t blob_magic = 0x74536b74;
-inline constexpr uint16_t wire_version = 2;
+inline constexpr uint16_t wire_version = 3;
 
 struct Hello {
   uint8_t magic[8];
   uint16_t version, index, count; // index 0: control; count: sockets of the connection
-  uint16_t reserved;
+  uint16_t resumes;               // 1: the connector comes back when the connection is lost
   uint64_t min_task;
   Identity connection, from; // equal for all sockets of one connection; the context that connects
   uint8_t nonce[32];
@@ -45,12 +46,14 @@ struct Answer {
 struct Proof {
   uint8_t mac[crypto_auth_BYTES];
 };
-static_assert(sizeof(Blob) == 256 && sizeof(Hello) == 88);
+static_assert(sizeof(Blob) == 276 && sizeof(Hello) == 88);
 
 Blob make_blob(const Secret &secret, const Identity &listener);
-void add_place(Blob &blob, const Address &address);
+void add_place(Blob &blob, const Address &address, uint16_t resume_port);
 // Throws on anything that those two would not have written. link_local addresses take the connector's interface.
 std::vector<Address> blob_places(const Blob &blob, uint32_t interface_index);
+// Of those the ones where a lost connection can be resumed, with the port for that.
+std::vector<Address> resume_places(const Blob &blob, uint32_t interface_index);
 
 enum class Step { again, verified, done, closed, denied, failed };
 
@@ -98,6 +101,7 @@ private:
   Transfer transfer_;
 };
 
-Hello make_hello(uint16_t index, uint16_t count, uint64_t min_task, const Identity &connection, const Identity &from);
+Hello make_hello(uint16_t index, uint16_t count, bool resumes, uint64_t min_task, const Identity &connection,
+                 const Identity &from);
 
 } // namespace tutti::net_socket

@@ -25,7 +25,7 @@ void Listener::listen_everywhere(Blob &blob) {
       try {
         Fd fd = make_listener(ctx_.settings(), a, backlog);
         ctx_.watch(fd, &watch_);
-        add_place(blob, local_address(fd.get()));
+        add_place(blob, local_address(fd.get()), ctx_.resume_port(a));
         fds_.push_back(std::move(fd));
       } catch (const plugin::Error &e) {
         host().debug(e.what(), " (", d.interface.name, ")");
@@ -39,18 +39,12 @@ Listener::~Listener() {
   ctx_.remove_pending(this);
 }
 
-void Listener::refuse(const Guest &guest, std::string_view why) {
-  static std::atomic<bool> warned{false}; // base.h allows one line per process
-  host().log(warned.exchange(true) ? TUTTI_LOG_DEBUG : TUTTI_LOG_WARN, "refused a connection from ",
-             endpoint_text(peer_address(guest.fd.get())), " at ", endpoint_text(local_address(guest.fd.get())), ": ", why);
-}
-
 void Listener::take_guests(int from) {
   for (int i = 0; i < accepts_per_turn; ++i) {
     Fd fd(accept4(from, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) return; // nobody, or one that has gone, or no descriptor free: later
     if (guests_.size() == max_guests) {
-      refuse(guests_.front(), "too many connections that do not prove themselves");
+      refuse(host(), guests_.front().fd.get(), "too many connections that do not prove themselves");
       guests_.erase(guests_.begin());
     }
     guests_.push_back({std::move(fd), Clock::now(), AcceptorHandshake(secret_), std::make_unique<Watched>()});
@@ -67,7 +61,7 @@ void Listener::admit(Guest &guest) {
     joined_.resize(h.count);
     first_ = h;
   }
-  if (h.count != joined_.size()) return refuse(guest, "it states another number of sockets than its siblings");
+  if (h.count != joined_.size()) return refuse(host(), guest.fd.get(), "it states another number of sockets than its siblings");
   ctx_.watch(guest.fd, joined_watch_.get());
   joined_[h.index] = std::move(guest.fd);
 }
@@ -91,9 +85,9 @@ void Listener::drive() noexcept {
       if (s == Step::done)
         admit(g);
       else if (s == Step::denied)
-        refuse(g, "it does not know this listener's secret");
+        refuse(host(), g.fd.get(), "it does not know this listener's secret");
       else
-        refuse(g, s == Step::again ? "it said nothing in time" : "it went away");
+        refuse(host(), g.fd.get(), s == Step::again ? "it said nothing in time" : "it went away");
       guests_.erase(guests_.begin() + static_cast<long>(i));
     }
   } catch (const std::exception &e) {
@@ -113,7 +107,8 @@ std::unique_ptr<Endpoint> Listener::accept() {
   joined_.clear();
   guests_.clear();
   fds_.clear();
-  return make_receiver(ctx_, std::move(control), std::move(data), first_.min_task);
+  const Origin origin{first_.connection, secret_, first_.resumes == 1};
+  return make_receiver(ctx_, std::move(control), std::move(data), first_.min_task, origin);
 }
 
 } // namespace tutti::net_socket

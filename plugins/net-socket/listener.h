@@ -23,7 +23,6 @@ private:
   };
   void take_guests(int fd);
   void admit(Guest &guest);
-  void refuse(const Guest &guest, std::string_view why);
   bool complete() const;
   void listen_everywhere(Blob &blob);
 
@@ -38,6 +37,13 @@ private:
   std::unique_ptr<Watched> joined_watch_ = std::make_unique<Watched>();
 };
 
-std::unique_ptr<Endpoint> make_receiver(Context &ctx, std::shared_ptr<Wire> control, std::vector<Fd> data, uint64_t min_task);
+// What a receiver knows of how its connection was made.
+struct Origin {
+  Identity connection;
+  Secret secret;
+  bool resumes; // the peer comes back when it is lost
+};
+std::unique_ptr<Endpoint> make_receiver(Context &ctx, std::shared_ptr<Wire> control, std::vector<Fd> data, uint64_t min_task,
+                                        const Origin &origin);
 
 } // namespace tutti::net_socket

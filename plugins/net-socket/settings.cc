@@ -10,7 +10,7 @@ using plugin::fail;
 constexpr uint32_t max_data_sockets = 64;
 
 // key, default, help, further names, choices, min, max, type
-const std::array<tutti_option, 20> option_table = {{
+const std::array<tutti_option, 21> option_table = {{
     {"interface", "",
      "interfaces to use: prefixes, =exact names or networks like 10.0.0.0/8, ^ first excludes; empty: automatic",
      "TUTTI_SOCKET_IFNAME,NCCL_SOCKET_IFNAME", nullptr, 0, 0, TUTTI_OPT_STRING, 0},
@@ -52,6 +52,19 @@ const std::array<tutti_option, 20> option_table = {{
      "idle time before the kernel asks whether the peer's host is alive; one that answers nothing for twice this is gone; "
      "0s: never",
      nullptr, nullptr, 0, 32767000000000, TUTTI_OPT_DURATION, 0},
+    {"reconnect_timeout", "60s",
+     "how long a connection that got lost (reset, unreachable, silent) may take to come back before it is an error; 0s: it is "
+     "one at once",
+     nullptr, nullptr, 0, 86400000000000, TUTTI_OPT_DURATION, 0},
+    // What must be kept for the case costs a few percent where segments are so large that one acknowledges nothing before the
+    // next.
+    {"reconnect_local", "false",
+     "lost connections between processes of this host, which no network can interrupt, come back as well", nullptr, nullptr, 0,
+     0, TUTTI_OPT_BOOL, 0},
+    {"silence", "5s",
+     "a connection whose data the peer's host has not acknowledged for this long is taken for lost and dialled anew; 0s: only "
+     "when the kernel says so",
+     nullptr, nullptr, 0, 86400000000000, TUTTI_OPT_DURATION, 0},
     {"port_range", "", "ports that listeners use: first-last; empty or 0: any", "TUTTI_SOCKET_PORT_RANGE", nullptr, 0, 0,
      TUTTI_OPT_STRING, 0},
     {},
@@ -100,6 +113,9 @@ Settings read_settings(const Host &host) {
   s.handshake_timeout = host.get_duration("handshake_timeout");
   s.user_timeout = host.get_duration("user_timeout");
   s.keepalive = host.get_duration("keepalive");
+  s.reconnect = host.get_duration("reconnect_timeout");
+  s.reconnect_local = host.get_bool("reconnect_local");
+  s.silence = host.get_duration("silence");
   read_ports(host, s);
   return s;
 }

@@ -8,7 +8,7 @@ namespace tutti::net_socket {
 using plugin::Host;
 using std::chrono::nanoseconds;
 
-extern const std::array<tutti_option, 20> option_table; // ends with {}
+extern const std::array<tutti_option, 21> option_table; // ends with {}
 
 struct Settings {
   std::string interface;
@@ -19,9 +19,10 @@ struct Settings {
   std::string congestion;
   int busy_poll_us = 0;
   uint32_t retries = 0;
-  nanoseconds retry_sleep{0}, connect_timeout{0}, handshake_timeout{0}, user_timeout{0}, keepalive{0};
+  nanoseconds retry_sleep{0}, connect_timeout{0}, handshake_timeout{0}, user_timeout{0}, keepalive{0}, reconnect{0}, silence{0};
   uint16_t port_first = 0, port_last = 0; // 0 = any port
-  int traffic_class = -1;                 // of the context; -1 = not set
+  bool reconnect_local = false;
+  int traffic_class = -1; // of the context; -1 = not set
   // Data sockets beside the control socket. One that the caller's thread serves itself would gain nothing.
   uint32_t data_sockets() const { return threads == 0 && sockets == 1 ? 0 : std::max(1u, threads) * sockets; }
 };

@@ -1,9 +1,11 @@
 // tutti/plugins/net-socket/sockets.cc
 #include "sockets.h"
+#include <atomic>
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <random>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 
 namespace tutti::net_socket {
 
@@ -71,6 +73,40 @@ std::string errno_text(int err) {
   return std::generic_category().message(err);
 }
 
+uint64_t unread(int fd) {
+  int bytes = 0;
+  return ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
+}
+
+int why_broken(int fd, int err) {
+  if (err != EPIPE) return err;
+  char byte;
+  const ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return n < 0 && !would_block(errno) ? errno : closed_by_peer;
+}
+
+void abandon(int fd) {
+  const linger at_once{1, 0};
+  setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
+bool may_come_back(int err) {
+  switch (err) {
+  case ECONNRESET:
+  case ECONNABORTED:
+  case ENOTCONN:
+  case ETIMEDOUT:
+  case EHOSTUNREACH:
+  case EHOSTDOWN:
+  case ENETUNREACH:
+  case ENETDOWN:
+  case ENETRESET:
+    return true;
+  default:
+    return false;
+  }
+}
+
 Fd make_socket(const Settings &s, int family) {
   Fd fd(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) {
@@ -125,6 +161,12 @@ Fd make_listener(const Settings &s, const Address &address, int backlog) {
     fail_errno(err, "cannot listen at ", endpoint_text(a));
   }
   fail(TUTTI_ERR_SYSTEM, "no free port in port_range ", s.port_first, "-", s.port_last, " at ", netif::to_text(address));
+}
+
+void refuse(const Host &host, int fd, std::string_view why) {
+  static std::atomic<bool> warned{false}; // base.h allows one line per process
+  host.log(warned.exchange(true) ? TUTTI_LOG_DEBUG : TUTTI_LOG_WARN, "refused a connection from ",
+           endpoint_text(peer_address(fd)), " at ", endpoint_text(local_address(fd)), ": ", why);
 }
 
 void check_congestion(const Settings &s, const Host &host) {

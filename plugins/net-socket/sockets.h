@@ -39,6 +39,15 @@ Address local_address(int fd);
 Address peer_address(int fd);
 std::string errno_text(int err);
 
+uint64_t unread(int fd); // bytes that have come and wait in the kernel
+// What a send that failed with `err` means: EPIPE comes after the peer's end, and after what ended the connection was told.
+int why_broken(int fd, int err);
+void abandon(int fd); // closing it will send a reset, and no end
+// Whether the peer may still be there, behind a network that is not.
+bool may_come_back(int err);
+
+constexpr int closed_by_peer = -1; // beside errno
+
 inline bool would_block(int err) {
   return err == EAGAIN || err == EWOULDBLOCK || err == EINTR;
 }
@@ -49,6 +58,8 @@ Fd make_socket(const Settings &settings, int family);
 void tune_connection(int fd, const Settings &settings, bool local);
 // Bound to the address and a port of the range, listening. Throws.
 Fd make_listener(const Settings &settings, const Address &address, int backlog);
+// Says of a connection that does not belong here why it is closed.
+void refuse(const Host &host, int fd, std::string_view why);
 // Throws when the congestion control that is asked for does not exist here.
 void check_congestion(const Settings &settings, const Host &host);
 

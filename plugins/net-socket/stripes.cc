@@ -19,30 +19,125 @@ void Stripe::push(uint8_t *at, uint64_t bytes, Pieces *pieces) {
 }
 
 bool Stripe::advance() {
+  return sending_ ? advance_send() : advance_receive();
+}
+
+// The last piece publishes the whole message to the communicator's thread.
+void Stripe::finish(uint32_t h) {
+  Pieces *pieces = tasks_[h % capacity].pieces;
+  head_.store(h + 1, std::memory_order_release);
+  if (pieces->fetch_sub(1, std::memory_order_acq_rel) == 1)
+    if (Context *ctx = owner.load(std::memory_order_acquire)) ctx->notify();
+}
+
+// After a call that brought nothing. False when that is all for now.
+bool Stripe::fail(ssize_t n) {
+  if (n < 0 && would_block(errno)) return false;
+  error_.store(n == 0 ? closed_by_peer : sending_ ? why_broken(fd_.get(), errno) : errno, std::memory_order_release);
+  if (Context *ctx = owner.load(std::memory_order_acquire)) ctx->notify();
+  return true;
+}
+
+bool Stripe::release() {
+  bool any = false;
+  for (uint32_t h = head_.load(std::memory_order_relaxed); h != taken_; ++h, any = true) {
+    const Task &task = tasks_[h % capacity];
+    if (!history_.ready(task.bytes, fd_.get())) break;
+    history_.release(task.at, task.bytes);
+    finish(h);
+  }
+  return any;
+}
+
+ssize_t Stripe::give() {
+  iovec parts[2];
+  msghdr msg{};
+  msg.msg_iov = parts;
+  msg.msg_iovlen = static_cast<size_t>(history_.next(parts));
+  if (msg.msg_iovlen == 0) {
+    const Task &task = tasks_[taken_ % capacity];
+    parts[0] = {task.at + moved_, std::min<uint64_t>(task.bytes - moved_, bytes_per_call)};
+    msg.msg_iovlen = 1;
+  }
+  return sendmsg(fd_.get(), &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+bool Stripe::advance_send() {
+  bool moved = false;
+  for (int call = 0; call < calls_per_turn; ++call) {
+    if (error_.load(std::memory_order_relaxed)) return moved;
+    const bool again = history_.behind();
+    if (!again && taken_ == tail_.load(std::memory_order_acquire)) break;
+    const ssize_t n = give();
+    if (n <= 0) {
+      if (fail(n)) return true;
+      break;
+    }
+    moved = true;
+    history_.gave(static_cast<uint64_t>(n));
+    if (again) continue;
+    moved_ += static_cast<uint64_t>(n);
+    if (moved_ < tasks_[taken_ % capacity].bytes) continue;
+    moved_ = 0;
+    ++taken_;
+  }
+  return release() || moved;
+}
+
+bool Stripe::advance_receive() {
   bool moved = false;
   for (int call = 0; call < calls_per_turn; ++call) {
     const uint32_t h = head_.load(std::memory_order_relaxed);
-    if (h == tail_.load(std::memory_order_acquire) || error_.load(std::memory_order_relaxed)) return moved;
-    const Task task = tasks_[h % capacity];
-    const size_t want = std::min<uint64_t>(task.bytes - moved_, bytes_per_call);
-    const ssize_t n = sending_ ? ::send(fd_.get(), task.at + moved_, want, MSG_NOSIGNAL | MSG_DONTWAIT)
-                               : ::recv(fd_.get(), task.at + moved_, want, MSG_DONTWAIT);
-    if (n < 0 && would_block(errno)) return moved;
-    if (n <= 0) {
-      error_.store(n == 0 ? closed_by_peer : errno, std::memory_order_release);
-      if (Context *ctx = owner.load(std::memory_order_acquire)) ctx->notify();
-      return true;
-    }
+    if (h == tail_.load(std::memory_order_acquire)) return moved;
+    while (!old_.empty() && old_.front().left == 0) old_.erase(old_.begin());
+    if (old_.empty() && error_.load(std::memory_order_relaxed)) return moved;
+    const Task &task = tasks_[h % capacity];
+    const uint64_t limit = old_.empty() ? bytes_per_call : old_.front().left;
+    const ssize_t n = ::recv(old_.empty() ? fd_.get() : old_.front().fd.get(), task.at + moved_,
+                             std::min(task.bytes - moved_, limit), MSG_DONTWAIT);
+    if (n <= 0) return fail(n) || moved;
     moved = true;
-    moved_ += static_cast<size_t>(n);
+    moved_ += static_cast<uint64_t>(n);
+    read_ += static_cast<uint64_t>(n);
+    if (!old_.empty()) old_.front().left -= static_cast<uint64_t>(n);
     if (moved_ < task.bytes) continue;
     moved_ = 0;
-    head_.store(h + 1, std::memory_order_release);
-    // The last piece publishes the whole message to the communicator's thread.
-    if (task.pieces->fetch_sub(1, std::memory_order_acq_rel) == 1)
-      if (Context *ctx = owner.load(std::memory_order_acquire)) ctx->notify();
+    finish(h);
   }
   return moved;
+}
+
+uint64_t Stripe::position() const {
+  uint64_t all = read_ + unread(fd_.get());
+  for (const Old &o : old_) all += o.left;
+  return all;
+}
+
+void Stripe::receive_from(Fd fd) {
+  const uint64_t left = unread(fd_.get());
+  fd_.unwatch();
+  old_.push_back({std::move(fd_), left});
+  fd_ = std::move(fd);
+  error_.store(0, std::memory_order_relaxed);
+  lost = false;
+}
+
+bool Stripe::send_from(Fd fd, uint64_t position) {
+  if (!history_.rewind(position)) return false;
+  fd_ = std::move(fd);
+  error_.store(0, std::memory_order_relaxed);
+  lost = false;
+  taken_ = head_.load(std::memory_order_relaxed);
+  moved_ = 0;
+  for (uint64_t at = history_.released(); at < position;) {
+    const uint64_t bytes = tasks_[taken_ % capacity].bytes, n = std::min(position - at, bytes);
+    at += n;
+    if (n == bytes)
+      ++taken_;
+    else
+      moved_ = n;
+  }
+  return true;
 }
 
 Helpers::Helpers(uint32_t threads) {
@@ -117,6 +212,11 @@ bool Helpers::Helper::serve() {
   return moved;
 }
 
+bool Helpers::Helper::unacknowledged() {
+  const std::lock_guard lock(mutex);
+  return std::any_of(stripes.begin(), stripes.end(), [](const Stripe *s) { return s->unacknowledged() && !s->error(); });
+}
+
 void Helpers::Helper::run() {
   int idle = 0;
   while (!stop) {
@@ -131,7 +231,8 @@ void Helpers::Helper::run() {
     asleep.exchange(true, std::memory_order_acq_rel);
     if (!stop && !serve()) {
       epoll_event events[16];
-      constexpr int recheck_ms = 1000; // only a safety net: sockets and kick() end the wait
+      // Only a safety net, as sockets and kick() end the wait; but nothing says that bytes have been acknowledged.
+      const int recheck_ms = unacknowledged() ? 1 : 1000;
       epoll_wait(epoll.get(), events, 16, recheck_ms);
       uint64_t count;
       [[maybe_unused]] const ssize_t n = read(event.get(), &count, sizeof count);

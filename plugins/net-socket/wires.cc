@@ -18,6 +18,12 @@ void Wires::accepted(const std::shared_ptr<Wire> &wire) {
   if (wire->peer < self_) accepted_.push_back(wire);
 }
 
+std::shared_ptr<Wire> Wires::find_dialled(const Identity &connection) const {
+  for (const std::shared_ptr<Wire> &wire : dialled_)
+    if (wire->connection == connection) return wire;
+  return nullptr;
+}
+
 std::shared_ptr<Wire> Wires::take_dialled(const Identity &connection) {
   for (size_t i = 0; i < dialled_.size(); ++i) {
     if (dialled_[i]->connection != connection) continue;
@@ -41,6 +47,11 @@ std::shared_ptr<Wire> Wires::take_accepted(const Identity &peer) {
     if (taken) return wire;
   }
   return nullptr;
+}
+
+// What the peer may have sent there already is still asked for by its name.
+void Wires::leave(const std::shared_ptr<Wire> &wire) {
+  std::erase_if(accepted_, [&](const std::weak_ptr<Wire> &w) { return w.expired() || w.lock() == wire; });
 }
 
 void Wires::drop_closed() {

@@ -15,13 +15,14 @@ using Identity = std::array<uint8_t, 16>; // random; of a context or of a connec
 
 // A descriptor in the context's epoll set (edge-triggered). Flags stay set until an operation would have blocked.
 struct Watched {
-  bool readable = true, writable = true;
+  bool readable = true, writable = true, broken = false; // broken: until somebody has looked why
 };
 
 // A control socket that has proved itself, held by the endpoints that use it.
 struct Wire {
   Fd fd;
   Watched watch;
+  int lost = 0;                  // an errno: the system tells it only once, to the first who asks
   Identity connection{}, peer{}; // of the sockets dialled together; of the context at the other end
 };
 
@@ -33,9 +34,11 @@ public:
   void dialled(const std::shared_ptr<Wire> &wire);                // by this context: the peer will say when it sends there
   void accepted(const std::shared_ptr<Wire> &wire);               // a sender of this context may go over to it
   std::shared_ptr<Wire> take_dialled(const Identity &connection); // null: there is none
+  std::shared_ptr<Wire> find_dialled(const Identity &connection) const;
   std::shared_ptr<Wire> take_accepted(const Identity &peer);
   bool any_accepted() const { return !accepted_.empty(); }
-  void drop_closed(); // what nobody here uses and the peer has left
+  void leave(const std::shared_ptr<Wire> &wire); // it was lost: no sender goes over to it any more
+  void drop_closed();                            // what nobody here uses and the peer has left
 
 private:
   Identity self_;

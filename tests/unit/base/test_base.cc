@@ -1,3 +1,4 @@
+#include "base/crc32c.h"
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/status.h"
@@ -10,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sys/resource.h>
+#include <vector>
 
 using namespace tutti;
 
@@ -21,6 +23,19 @@ TEST_CASE("an error's line has its parts in a fixed order") {
   CHECK(s.error().peer == 5);
   CHECK(s.error().phase == "connect");
   CHECK(s.code() == Code::remote);
+}
+
+TEST_CASE("the CRC is that of RFC 3720, in one piece or in several, with the processor's instruction or without") {
+  for (const auto crc : {crc32c, crc32c_portable}) {
+    CHECK(crc(0, "123456789", 9) == 0xe3069283);
+    std::vector<uint8_t> data(32, 0);
+    CHECK(crc(0, data.data(), data.size()) == 0x8a9136aa);
+    for (size_t i = 0; i < data.size(); i++) data[i] = static_cast<uint8_t>(i);
+    CHECK(crc(0, data.data(), data.size()) == 0x46dd794e);
+    for (size_t cut = 0; cut <= data.size(); cut++)
+      CHECK(crc(crc(0, data.data(), cut), data.data() + cut, data.size() - cut) == 0x46dd794e);
+    CHECK(crc(0, nullptr, 0) == 0);
+  }
 }
 
 TEST_CASE("an errno is kept and spelled out") {

@@ -1,4 +1,5 @@
 // How often a message enters the kernel.
+#include "cut.h"
 #include "pair.h"
 #include <cerrno>
 #include <dlfcn.h>
@@ -30,12 +31,13 @@ extern "C" {
 ssize_t send(int fd, const void *data, size_t n, int flags) {
   static auto *const fn = real<ssize_t(int, const void *, size_t, int)>("send");
   ++calls.sends;
-  return fn(fd, data, n, flags);
+  return fn(fd, data, cut::allowed(fd, n), flags);
 }
 ssize_t sendmsg(int fd, const msghdr *msg, int flags) {
   static auto *const fn = real<ssize_t(int, const msghdr *, int)>("sendmsg");
   ++calls.sends;
-  return fn(fd, msg, flags);
+  if (!cut::watches(fd)) return fn(fd, msg, flags);
+  return send(fd, msg->msg_iov[0].iov_base, msg->msg_iov[0].iov_len, flags); // in pieces
 }
 ssize_t recv(int fd, void *data, size_t n, int flags) {
   static auto *const fn = real<ssize_t(int, void *, size_t, int)>("recv");

@@ -25,6 +25,7 @@ struct Services {
     static const std::map<std::string, int64_t> units = {{"", 1},      {"KiB", 1 << 10}, {"MiB", 1 << 20},
                                                          {"us", 1000}, {"ms", 1000000},  {"s", 1000000000}};
     const std::string text = self(h).value(key);
+    if (text == "true" || text == "false") return *out = text == "true", TUTTI_OK;
     char *end = nullptr;
     *out = std::strtoll(text.c_str(), &end, 0) * units.at(end);
     return TUTTI_OK;
