@@ -246,7 +246,8 @@ int NetPort::receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home,
   *got = signature_in(header.word, ring.seq + 1);
   const bool lent = lends(link) && is_lent(header);
   const uint64_t came_with = front.bytes - sizeof header;
-  const bool mine = header.word == slot_word(ring.seq + 1, signature) && length_in(header) == bytes;
+  const uint64_t plain = checksums_ ? header.bytes & (kLent | kLengthMask) : header.bytes;
+  const bool mine = header.word == slot_word(ring.seq + 1, signature) && plain == (lent ? bytes | kLent : bytes);
   if (lent) return mine && came_with == sizeof(NetDescriptor) ? fetch(link, bytes, home, payload) : -1;
   *payload = front.payload;
   const bool together = bytes <= kStagedBytes || front.kind == NetCall::Kind::pair;
