@@ -28,5 +28,9 @@ uint64_t hash_ids(std::span<const UniqueId> ids);      // tells nothing of their
 Bytes seal(const Secret &key, std::span<const std::byte> data);
 std::optional<Bytes> unseal(const Secret &key, std::span<const std::byte> box);
 Identity child_identity(const Identity &parent, uint64_t split, int color);
+// Under what processes of a job ask each other (core/ras), and tools that have its secret; it tells nothing of that.
+Identity ask_identity(const Secret &secret);
+// comm 0: within a host, where the kernel says who asks.
+Identity local_ask_identity();
 
 } // namespace tutti::boot

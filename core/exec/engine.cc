@@ -172,6 +172,7 @@ Result<uint64_t> EngineImpl::enqueue(const Bound *bound, const OpArgs &args, std
     q.args.preop_factor = &q.factor;
   }
   recorder_.enqueue(seq, args, bound);
+  count_call(args.call.coll);
   enqueued_ = seq;
   tail_.store(seq, std::memory_order_release);
   if (progress_thread_) driver::work_arrived();
@@ -312,10 +313,12 @@ void EngineImpl::idle(Idle &state) {
 void EngineImpl::on_blocked() {
   const auto now = Clock::now();
   if (blocked_since_ == Clock::time_point{}) {
-    blocked_since_ = looked_ = now;
+    blocked_since_ = looked_ = counted_ = now;
     if (!questions_.empty()) forget_questions();
     return;
   }
+  blocked_.store(blocked_.load(std::memory_order_relaxed) + (now - counted_), std::memory_order_relaxed);
+  counted_ = now;
   if (now - looked_ < kLookEvery) return;
   looked_ = now;
   if (loss_.load(std::memory_order_acquire) == Loss::halted) return await_agreement(now);

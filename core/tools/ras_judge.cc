@@ -120,6 +120,9 @@ std::string explain(const Comm &c, Kind kind, const std::vector<int> &who, const
     return fmt::format("{} never called {} that {}; {}", culprits, op.text, who_waits,
                        one ? does_now(c, who.front()) : "they are idle");
   case Kind::no_file:
+    if (const auto known = c.absence.find(who.front()); known != c.absence.end())
+      return fmt::format("{}{}, and {} is what {}", known->second, one ? "" : fmt::format(", as {} more", who.size() - 1),
+                         op.text, who_waits);
     return fmt::format("{} left no file, and {} is what {}: stopped, gone, or the file is elsewhere", culprits, op.text,
                        who_waits);
   case Kind::held: {
