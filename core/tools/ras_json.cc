@@ -29,13 +29,15 @@ ordered_json process_json(uint64_t id, const ProcessView &p, int64_t now_ns) {
 }
 
 ordered_json link_json(const LinkView &l) {
-  return {{"peer", l.traffic.peer},
-          {"direction", l.traffic.sending ? "send" : "recv"},
-          {"class", l.traffic.peer < 0 ? "collnet" : std::string(class_name(l.traffic.link_class))},
-          {"way", l.way},
-          {"state", l.lost ? "lost" : "connected"},
-          {"messages", l.traffic.messages},
-          {"bytes", l.traffic.bytes}};
+  ordered_json j{{"peer", l.traffic.peer},
+                 {"direction", l.traffic.sending ? "send" : "recv"},
+                 {"class", l.traffic.peer < 0 ? "collnet" : std::string(class_name(l.traffic.link_class))},
+                 {"way", l.way},
+                 {"state", l.lost ? "lost" : "connected"},
+                 {"messages", l.traffic.messages},
+                 {"bytes", l.traffic.bytes}};
+  if (l.traffic.readers) j["readers"] = l.traffic.readers; // peer is then this rank itself, or the one that writes
+  return j;
 }
 
 void add_state(const RankView &r, bool rates, ordered_json &j) {
