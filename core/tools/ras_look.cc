@@ -222,7 +222,8 @@ Result<Snapshot> Looker::look() {
     ask(far_, q, deadline, &out);
     if (out.processes.empty()) {
       const auto &s = out.silent.begin()->second;
-      return fail(Code::remote, "{} does not answer: {}", options_.host, s.why);
+      return fail(Code::remote, "no answer: {}", s.why)
+          .hint("is that the address that tutti ras --where tells, and the job's own key?");
     }
     out.silent.erase(1);
   }

@@ -68,7 +68,7 @@ struct View {
 struct ViewOptions {
   int64_t stall_ns = 3'000'000'000; // a wait of so long without progress
   int64_t pid = 0;                  // only the job of this process
-  std::string job, comm;            // only these: the beginning of an id, or a communicator's name
+  std::string job = {}, comm = {};  // only these: the beginning of an id, or a communicator's name
 };
 
 // `before` and `now` outlive it; before may be nullptr.
