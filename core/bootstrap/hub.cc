@@ -408,7 +408,8 @@ void Hub::route_question(const Conn::Ptr &conn) {
   if (!key) { // without an answerer nothing here may be asked, as in a launcher: no reason to say anything
     if (answerer)
       log::write_once(
-          log::Level::warn, log::Subsys::bootstrap, "question",
+          conn->is_unix() ? log::Level::info : log::Level::warn, log::Subsys::bootstrap,
+          "question", // users look for their own jobs
           fmt::format("refused a question from {}: it names no job of this process; further ones are refused silently",
                       conn->remote()));
     return conn->refuse(Refusal::unknown);

@@ -113,7 +113,7 @@ ProcessReport Desk::report(const Question &q) {
   const auto all = fellows();
   r.neighbours = ailing(self_, all, &neighbours_);
   const std::set<uint64_t> known(q.known.begin(), q.known.end());
-  if (!q.relay) // else it asks them
+  if (!q.relay && !q.alone) // else it asks them
     for (const auto &[process, f] : all)
       if (!known.contains(process) && r.more.size() < kMostKnown) r.more.push_back({f.contact, f.under.comm, f.places});
   return r;
@@ -210,7 +210,7 @@ void Session::collect() {
 void Session::relay(const Question &q) {
   Asking::Plan plan;
   plan.question = q;
-  plan.question.relay = false;
+  plan.question.relay = plan.question.alone = false;
   plan.question.known.push_back(desk_.self().process[0]);
   plan.budget = std::chrono::milliseconds(q.budget_ms);
   for (auto &[process, f] : fellows()) plan.whom.push_back(std::move(f));

@@ -91,7 +91,7 @@ Result<FlightFile> Flight::snapshot(std::string_view reason) const {
   return out;
 }
 
-bool Flight::look(const std::function<void(const Engine &)> &fn) const {
+bool Flight::look(const std::function<void(Engine &)> &fn) const {
   std::lock_guard lock(mutex_);
   if (engine_) fn(*engine_);
   return engine_ != nullptr;
@@ -101,7 +101,7 @@ Result<FlightFile> Flight::brief() const {
   FlightFile out;
   out.who = who_;
   out.reason = "asked";
-  const bool there = look([&](const Engine &engine) { out.record.state = engine.state(); });
+  const bool there = look([&](Engine &engine) { out.record.state = engine.state(); });
   if (!there) return fail(Code::invalid_usage, "the communicator has ended");
   out.written_ns = out.record.state.now_ns;
   for (const auto *one : {&out.record.state.last, &out.record.state.oldest})

@@ -25,7 +25,7 @@ public:
   // The same with its oldest and last operation alone: what is asked for often.
   Result<FlightFile> brief() const;
   // fn(engine), unless the communicator has ended. It stays while fn runs. [any thread]
-  bool look(const std::function<void(const Engine &)> &fn) const;
+  bool look(const std::function<void(Engine &)> &fn) const;
   bool is_set_up() const { return set_up_ns_ != 0; }
   int64_t set_up_ns() const { return set_up_ns_; } // wall clock
   void set_up();                                   // its peers are known

@@ -94,7 +94,7 @@ void add_links(Page &page, const std::vector<Labelled> &comms) {
   for (const Labelled &l : comms) {
     std::map<std::pair<std::string_view, bool>, Sum> by;
     for (const LinkTraffic &t : l.comm->flight.record.state.links) {
-      Sum &s = by[{t.peer < 0 ? "collnet" : class_name(t.link_class), t.sending}];
+      Sum &s = by[{class_name(t.link_class), t.sending}];
       s.bytes += static_cast<double>(t.bytes);
       s.messages += static_cast<double>(t.messages);
     }

@@ -23,18 +23,17 @@ uint64_t open_descriptors() {
 }
 
 void add_engine(const Flight &flight, CommReport *out) {
-  flight.look([&](const Engine &e) {
+  flight.look([&](Engine &e) {
     const Engine::Usage usage = e.usage();
     out->memory = usage.bytes;
     out->fds = usage.fds;
     out->collnet_lost = e.collnet_lost();
     if (!flight.is_set_up()) return; // its peers are not known yet
     out->set_up_ns = flight.set_up_ns();
-    for (const LinkTraffic &l : out->flight.record.state.links) {
-      out->collnet |= l.peer < 0;
-      if (l.link_class == LinkClass::net && l.peer >= 0 && l.messages && !out->ways.contains(l.peer))
+    out->collnet = e.collnet() != nullptr;
+    for (const LinkTraffic &l : out->flight.record.state.links)
+      if (l.link_class == LinkClass::net && l.messages && !out->ways.contains(l.peer))
         out->ways[l.peer] = e.describe_link(l.peer);
-    }
   });
 }
 

@@ -22,6 +22,7 @@ enum class Ask : uint8_t {
 struct Question {
   Ask ask = Ask::status;
   bool relay = false;          // and ask the other processes of the job
+  bool alone = false;          // and tell of no other ones
   uint32_t budget_ms = 2000;   // to answer in
   std::vector<uint64_t> known; // processes that need not be asked or told of: see Contact::process[0]
 };

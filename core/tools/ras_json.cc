@@ -31,7 +31,7 @@ ordered_json process_json(uint64_t id, const ProcessView &p, int64_t now_ns) {
 ordered_json link_json(const LinkView &l) {
   ordered_json j{{"peer", l.traffic.peer},
                  {"direction", l.traffic.sending ? "send" : "recv"},
-                 {"class", l.traffic.peer < 0 ? "collnet" : std::string(class_name(l.traffic.link_class))},
+                 {"class", class_name(l.traffic.link_class)},
                  {"way", l.way},
                  {"state", l.lost ? "lost" : "connected"},
                  {"messages", l.traffic.messages},

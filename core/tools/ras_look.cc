@@ -93,6 +93,7 @@ Status Looker::find(Snapshot *out) {
   }
   Question q;
   q.ask = options_.ask;
+  q.alone = true;
   ask(std::move(whom), q, Deadline::in(options_.timeout / 2), out);
   return {};
 }
@@ -172,7 +173,7 @@ std::vector<Fellow> Looker::delegates(const Snapshot &s) const {
   return list;
 }
 
-// What others know of those that did not answer, and those that nobody has asked.
+// Those that somebody knows of and nobody has asked, and when this tool last heard of those that are silent.
 void Looker::place(Snapshot *out) const {
   for (const auto &[process, r] : out->processes)
     for (const auto &k : r.more) {
@@ -203,17 +204,16 @@ Result<Snapshot> Looker::look() {
     auto whom = delegates(out);
     if (!whom.empty() && !deadline.expired()) {
       q.relay = true;
-      for (const auto &[process, r] : out.processes) q.known.push_back(process);
-      for (const auto &[process, s] : out.silent) q.known.push_back(process);
-      // They have answered for themselves.
-      std::erase_if(q.known, [&](uint64_t p) {
+      const auto asked = [&](uint64_t p) { // once more, and to ask others
         return std::any_of(whom.begin(), whom.end(), [&](const Fellow &f) { return f.contact.process[0] == p; });
-      });
+      };
+      for (const auto &[process, r] : out.processes)
+        if (!asked(process)) q.known.push_back(process);
       Snapshot more;
       ask(std::move(whom), q, deadline, &more);
       for (auto &[process, r] : more.processes) out.processes.try_emplace(process, std::move(r));
-      for (auto &[process, s] : more.silent)
-        if (!out.processes.contains(process)) out.silent.try_emplace(process, std::move(s));
+      for (auto &[process, s] : more.silent) // they know its ranks
+        if (!out.processes.contains(process)) out.silent[process] = std::move(s);
       if (q.ask == ras::Ask::collect)
         for (std::string &f : more.files) out.files.push_back(std::move(f));
     }

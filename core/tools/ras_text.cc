@@ -188,9 +188,8 @@ private:
         if (l.traffic.sending) add_link(r, l);
   }
   void add_link(int rank, const LinkView &l) {
-    const std::string to = l.traffic.readers    ? fmt::format("{} readers", l.traffic.readers)
-                           : l.traffic.peer < 0 ? "its group"
-                                                : fmt::format("rank {}", l.traffic.peer);
+    const std::string to =
+        l.traffic.readers ? fmt::format("{} readers", l.traffic.readers) : fmt::format("rank {}", l.traffic.peer);
     line(4, "rank {} to {}: {}, {}, {} in {} messages", rank, to, l.way, l.lost ? "lost" : "connected",
          size(static_cast<double>(l.traffic.bytes)), l.traffic.messages);
   }

@@ -197,7 +197,7 @@ private:
     if (!rank.now) return;
     for (const LinkTraffic &l : state_of(rank).links) {
       if (!l.messages) continue;
-      LinkView v{l, l.peer < 0 ? "collnet" : std::string(class_name(l.link_class)), false};
+      LinkView v{l, std::string(class_name(l.link_class)), false};
       if (const auto way = rank.now->ways.find(l.peer); way != rank.now->ways.end()) v.way = way->second;
       if (const auto peer = c.ranks.find(l.peer); peer != c.ranks.end()) {
         const auto process = job.processes.find(peer->second.process);
