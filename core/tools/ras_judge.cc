@@ -120,9 +120,10 @@ std::string explain(const Comm &c, Kind kind, const std::vector<int> &who, const
     return fmt::format("{} never called {} that {}; {}", culprits, op.text, who_waits,
                        one ? does_now(c, who.front()) : "they are idle");
   case Kind::no_file:
-    if (const auto known = c.absence.find(who.front()); known != c.absence.end())
-      return fmt::format("{}{}, and {} is what {}", known->second, one ? "" : fmt::format(", as {} more", who.size() - 1),
-                         op.text, who_waits);
+    if (const auto known = c.absence.find(who.front()); known != c.absence.end()) // of a live job
+      return fmt::format("{}{}, while {} wait{} for {} in {} since {}", known->second,
+                         one ? "" : fmt::format(", and {} more do not answer", who.size() - 1), ranks_text(ranks),
+                         ranks.size() == 1 ? "s" : "", one ? "it" : "them", op.text, time_text(since));
     return fmt::format("{} left no file, and {} is what {}: stopped, gone, or the file is elsewhere", culprits, op.text,
                        who_waits);
   case Kind::held: {
