@@ -128,7 +128,8 @@ TEST_CASE("a stopped process is to blame after one second already, at the end of
   const View v = j.view();
   CHECK(only(v).verdict == Verdict::stalled);
   CHECK(only(v).culprits == std::vector<int>{3});
-  CHECK(has(only(v).text, "rank 3 (pid 1003 on n1) is stopped, by a signal or a debugger, while ranks 0-2 wait for it in all_reduce #8"));
+  CHECK(has(only(v).text,
+            "rank 3 (pid 1003 on n1) is stopped, by a signal or a debugger, while ranks 0-2 wait for it in all_reduce #8"));
   const std::string text = view_text(v, {});
   CHECK(has(text, "host n1: pid 1003: is stopped, by a signal or a debugger, last heard of 7.0 s ago"));
   CHECK(has(text, "2 hosts"));
