@@ -161,6 +161,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::join(std::span<const tuttiUniqueId
     return fail(Code::invalid_argument, "rank {} of {}: ranks are 0 to nranks - 1", rank, nranks).phase("bootstrap");
   TUTTI_ASSIGN(parsed, decode_all(ids, nranks));
   auto member = std::make_shared<boot::Member>(boot::Service::get(), boot::comm_identity(parsed), std::move(config));
+  member->ask_under(boot::ask_identity(parsed.front().secret));
   if (stop)
     stop->arm([weak = std::weak_ptr(member)](const Error &why) {
       if (const auto m = weak.lock()) m->fail(why);

@@ -50,6 +50,13 @@ Status Conn::ended(int err) const {
   return fail_errno(err, "control connection failed");
 }
 
+std::optional<ucred> Conn::credentials() const {
+  ucred who{};
+  socklen_t n = sizeof who;
+  if (!is_unix_ || !fd_ || getsockopt(fd_.get(), SOL_SOCKET, SO_PEERCRED, &who, &n) != 0) return {};
+  return who;
+}
+
 void Conn::dead_after(Nanos silence) {
   dead_after_ = silence;
   if (!is_unix_ && fd_) tune_tcp(fd_.get(), silence);
@@ -147,7 +154,8 @@ void Conn::parse_frames() {
   const Ptr self = shared_from_this();
   while (state_ == State::open && in_.size() - in_at_ >= kFrameHeader) {
     const auto header = decode_header(std::span<const std::byte, kFrameHeader>(in_.data() + in_at_, kFrameHeader));
-    if (!header) return lost(fail(Code::internal, "control connection carried a malformed frame"));
+    if (!header || header->length > most_frame_)
+      return lost(fail(Code::internal, "control connection carried a malformed frame"));
     if (in_.size() - in_at_ - kFrameHeader < header->length) {
       in_.reserve(in_at_ + kFrameHeader + std::min<size_t>(header->length, 2 * (in_.size() - in_at_) + kReadStep));
       break;

@@ -39,7 +39,9 @@ public:
   void refuse(Refusal why);
   void prove();
   void own(std::shared_ptr<std::atomic<uint64_t>> queued, std::shared_ptr<std::atomic<uint64_t>> fds);
-  void dead_after(Nanos silence); // how long the other host may be silent
+  void dead_after(Nanos silence);                          // how long the other host may be silent
+  void most_frame(uint32_t bytes) { most_frame_ = bytes; } // a longer one ends the connection
+  std::optional<ucred> credentials() const;                // of the process at the other end; only on a unix-domain one
   void send(FrameType type, uint64_t tag, std::span<const std::byte> payload, UniqueFd fd = {});
   void finish(); // writes what is queued, then closes; nothing is read any more
   void close();
@@ -82,6 +84,7 @@ private:
   TrackedFd fd_;
   bool is_unix_;
   bool deaf_ = false; // the other end reads no more; what it sent may still be read
+  uint32_t most_frame_ = kFrameLimit;
   Nanos dead_after_ = kDeadAfter;
   std::string remote_;
   State state_ = State::connecting;

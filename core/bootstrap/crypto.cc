@@ -146,4 +146,12 @@ Identity shrunk_identity(const Identity &parent, uint64_t nonce, std::span<const
   return {derive_u64(parent.key, "tutti shrink id", data), derive(parent.key, "tutti shrink key", data)};
 }
 
+Identity ask_identity(const Secret &secret) {
+  return {derive_u64(secret, "tutti ask id", {}) | 1, derive(secret, "tutti ask key", {})};
+}
+
+Identity local_ask_identity() {
+  return {0, hash_to_secret("tutti ask on this host", {})};
+}
+
 } // namespace tutti::boot

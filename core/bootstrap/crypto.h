@@ -29,5 +29,9 @@ Bytes seal(const Secret &key, std::span<const std::byte> data);
 std::optional<Bytes> unseal(const Secret &key, std::span<const std::byte> box);
 Identity child_identity(const Identity &parent, uint64_t split, int color);
 Identity shrunk_identity(const Identity &parent, uint64_t nonce, std::span<const int> members);
+// Under what processes of a job ask each other (core/ras), and tools that have its secret; it tells nothing of that.
+Identity ask_identity(const Secret &secret);
+// comm 0: within a host, where the kernel says who asks.
+Identity local_ask_identity();
 
 } // namespace tutti::boot

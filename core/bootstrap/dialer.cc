@@ -102,6 +102,7 @@ void Dialer::round_over() {
   attempts_.clear();
   if (!hung && all_refused_ && !job_.patient && rounds_ > job_.retry_count)
     return finish(fail(Code::remote, "{}", last_error()).phase("bootstrap").because(ECONNREFUSED));
+  if (!hung && job_.once) return finish(fail(Code::remote, "{}", last_error()).phase("bootstrap"));
   if (Clock::now() >= job_.deadline) return finish(fail(Code::timeout, "{}", last_error()).phase("bootstrap"));
   set_timer(std::min<Nanos>(job_.retry_sleep * std::min(rounds_, 10), std::chrono::seconds(1)), &Dialer::round);
 }

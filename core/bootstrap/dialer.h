@@ -15,6 +15,7 @@ public:
     bool patient = false; // the other end may start later: keep trying when all refuse
     int64_t retry_count = 0;
     Nanos retry_sleep{};
+    bool once = false; // what all places have refused, for whatever reason, is not tried again
     bool prove = true; // false: close after the other end has proved itself (a probe)
   };
   using Done = std::function<void(Result<Conn::Ptr>)>;

@@ -374,6 +374,7 @@ void Hub::refuse(const Conn::Ptr &conn, Refusal why) {
 void Hub::route(const Conn::Ptr &conn, bool may_park) {
   const Hello h = conn->hello();
   if (h.wire != kWireVersion) return refuse(conn, Refusal::wire);
+  if (h.to == kAskRank) return route_question(conn);
   std::weak_ptr<Conn> weak = conn;
   if (h.to == kRootRank) {
     auto root = find_root(h.comm);
@@ -395,6 +396,40 @@ void Hub::route(const Conn::Ptr &conn, bool may_park) {
   service_.at(Clock::now() + patience(), [this, weak] {
     if (auto c = weak.lock(); c && !c->open()) route(c, false);
   });
+}
+
+void Hub::route_question(const Conn::Ptr &conn) {
+  std::shared_ptr<Answerer> answerer;
+  {
+    std::lock_guard lock(m_);
+    answerer = answerer_;
+  }
+  const auto key = answerer ? answerer->key_for(*conn) : std::nullopt;
+  if (!key) { // without an answerer nothing here may be asked, as in a launcher: no reason to say anything
+    if (answerer)
+      log::write_once(
+          conn->is_unix() ? log::Level::info : log::Level::warn, log::Subsys::bootstrap,
+          "question", // users look for their own jobs
+          fmt::format("refused a question from {}: it names no job of this process; further ones are refused silently",
+                      conn->remote()));
+    return conn->refuse(Refusal::unknown);
+  }
+  conn->on_open = [answerer, weak = std::weak_ptr(conn)] {
+    if (auto c = weak.lock()) answerer->adopt(c);
+  };
+  conn->admit(*key);
+}
+
+void Hub::set_answerer(std::shared_ptr<Answerer> answerer) {
+  std::lock_guard lock(m_);
+  answerer_.swap(answerer);
+}
+
+std::vector<std::shared_ptr<Member>> Hub::members() const {
+  std::vector<std::shared_ptr<Member>> out;
+  std::lock_guard lock(m_);
+  for (const auto &[key, member] : members_) out.push_back(member);
+  return out;
 }
 
 void Hub::unpark() {

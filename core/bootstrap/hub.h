@@ -10,6 +10,14 @@ namespace tutti::boot {
 class Member;
 class Root;
 
+// Who answers questions to this process, in core/ras. [service thread]
+class Answerer {
+public:
+  virtual ~Answerer() = default;
+  virtual std::optional<Secret> key_for(const Conn &conn) = 0; // what who asks must know; nothing: it is refused
+  virtual void adopt(const Conn::Ptr &conn) = 0;               // it has proved that it does
+};
+
 class Hub {
 public:
   explicit Hub(Service &service);
@@ -40,6 +48,10 @@ public:
   void remove_child(uint64_t parent, uint64_t split, int parent_rank);
   std::shared_ptr<Member> find_child(uint64_t parent, uint64_t split, int parent_rank) const;
 
+  std::vector<std::shared_ptr<Member>> members() const; // all of this process
+  // Whom questions to this process go to; nullptr: they are refused.
+  void set_answerer(std::shared_ptr<Answerer> answerer);
+
   // ---- roots [service thread]
   void add_root(const std::shared_ptr<Root> &root);
   std::shared_ptr<Root> find_root(uint64_t base) const;
@@ -62,6 +74,7 @@ private:
   void pause(const std::shared_ptr<Listener> &l);
   void greet(const Conn::Ptr &conn);
   void route(const Conn::Ptr &conn, bool may_park);
+  void route_question(const Conn::Ptr &conn);
   void refuse(const Conn::Ptr &conn, Refusal why);
   void unpark();
   void bound_half_open();
@@ -78,7 +91,8 @@ private:
   std::map<std::string, uint16_t> ports_; // by address, port left out
   std::set<std::string> extra_;           // addresses with a listener whose port was given
 
-  mutable std::mutex m_; // guards members_ and children_
+  mutable std::mutex m_; // guards members_, children_ and answerer_
+  std::shared_ptr<Answerer> answerer_;
   std::map<std::pair<uint64_t, int>, std::shared_ptr<Member>> members_;
   std::map<std::tuple<uint64_t, uint64_t, int>, std::shared_ptr<Member>> children_;
 

@@ -14,7 +14,8 @@ constexpr auto kGoodbye = std::chrono::seconds(1); // that a leaving rank waits 
 } // namespace
 
 Member::Member(Service &service, const Identity &identity, std::shared_ptr<const Config> config)
-    : service_(service), hub_(service.hub()), identity_(identity), config_(std::move(config)) {}
+    : service_(service), hub_(service.hub()), identity_(identity), asking_(ask_identity(identity.key)),
+      config_(std::move(config)) {}
 
 std::string Member::name(int rank) const {
   std::lock_guard lock(m_);
@@ -371,6 +372,24 @@ void Member::fail(Error error, bool relayed) {
   for (const auto &m : hub_.local(comm()))
     if (m.get() != this) m->fail(out, true);
   service_.post([self = shared_from_this(), out] { self->flood(out); });
+}
+
+std::vector<Contact> Member::contacts() const {
+  std::lock_guard lock(m_);
+  return contacts_;
+}
+
+std::vector<int> Member::gone() const {
+  std::lock_guard lock(m_);
+  std::vector<int> out;
+  for (size_t r = 0; r < gone_.size(); r++)
+    if (gone_[r]) out.push_back(static_cast<int>(r));
+  return out;
+}
+
+std::string Member::joining() const {
+  std::lock_guard lock(m_);
+  return ring_done_ ? "" : progress_.empty() ? "a neighbour has not connected" : progress_;
 }
 
 void Member::expect_close() {

@@ -13,6 +13,7 @@ namespace tutti::boot {
 class Member : public std::enable_shared_from_this<Member> {
 public:
   Member(Service &service, const Identity &identity, std::shared_ptr<const Config> config);
+  void ask_under(const Identity &asking) { asking_ = asking; } // as the parent's, or by the job's secret; before it joins
 
   // ---- set-up, by the caller's thread
   Status join(std::span<const UniqueId> ids, int nranks, int rank, Deadline deadline);
@@ -37,6 +38,12 @@ public:
   void on_failure(std::function<void(const Error &)> fn);
   void expect_close();
   uint64_t fds() const;
+
+  // ---- for core/ras [any]
+  const Identity &asking() const { return asking_; } // of questions between processes: known to all ranks
+  std::vector<Contact> contacts() const;             // of all ranks, as far as they are known
+  std::vector<int> gone() const;                     // ranks that have left
+  std::string joining() const;                       // what a rank that has not joined waits for; "" = it has
 
   // ---- for the hub and other members
   const Secret &key() const { return identity_.key; }
@@ -144,6 +151,7 @@ private:
   Service &service_;
   Hub &hub_;
   const Identity identity_;
+  Identity asking_;
   const std::shared_ptr<const Config> config_;
   int rank_ = -1, nranks_ = 0;   // set by configure(), before anybody else looks
   std::vector<PeerInfo> infos_;  // set before join() or split() returns

@@ -301,6 +301,7 @@ Result<std::shared_ptr<Member>> Member::split(int color, int key, std::shared_pt
   }
   if (color >= 0) { // known to this process before anybody can look for it
     child = std::make_shared<Member>(service_, child_identity(identity_, number, color), std::move(config));
+    child->ask_under(asking_);
     hub_.add_child(comm(), number, rank_, child);
   }
   Writer w;

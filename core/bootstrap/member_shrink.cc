@@ -43,6 +43,7 @@ Result<std::shared_ptr<Member>> Member::shrink_once(Bootstrap::Shrink *request, 
                council_.decide(request->find_out, request->excluded, Deadline::in(config->duration("core.shrink_timeout"))));
   request->absent = decision.absent;
   auto child = std::make_shared<Member>(service_, shrunk_identity(identity_, decision.nonce, decision.members), config);
+  child->ask_under(asking_);
   hub_.add_child(comm(), decision.nonce, rank_, child);
   Status s = enter_shrunk(child, decision);
   // A group that others are in has come about; what this rank has met with is a failure of it.

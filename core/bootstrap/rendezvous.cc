@@ -27,6 +27,22 @@ Status bad(std::string message) {
   return Status(std::move(e));
 }
 
+Result<Secret> read_job_key(const std::string &path) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)); // a FIFO must not block
+  if (!fd) return fail_errno(errno, "cannot open the job key file " + path).phase("bootstrap");
+  struct stat st {};
+  fstat(fd.get(), &st);
+  if (st.st_uid != geteuid() || (st.st_mode & 077) != 0 || !S_ISREG(st.st_mode))
+    return bad(fmt::format(
+        "job key file {}: it must be a regular file of this user that nobody else may read (mode 0600, it is {:04o})", path,
+        st.st_mode & 07777));
+  std::array<std::byte, 4096> buf;
+  const ssize_t n = read(fd.get(), buf.data(), buf.size());
+  if (n < 16)
+    return bad(fmt::format("job key file {}: it holds {} bytes, at least 16 are needed", path, std::max<ssize_t>(n, 0)));
+  return hash_to_secret("tutti job key", std::span(buf).first(static_cast<size_t>(n)));
+}
+
 namespace {
 
 constexpr size_t kPorts = 3;                            // of a place; the address of a unique id holds as many of IPv6
@@ -122,19 +138,7 @@ Result<Secret> job_key(const Config &config, const Place &place, int rank) {
                                   fmt::join(place.ports, " or "), place.host, hint));
     return hash_to_secret("tutti address key", std::as_bytes(std::span(place.name.data(), place.name.size())));
   }
-  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)); // a FIFO must not block
-  if (!fd) return fail_errno(errno, "cannot open the job key file " + path).phase("bootstrap");
-  struct stat st {};
-  fstat(fd.get(), &st);
-  if (st.st_uid != geteuid() || (st.st_mode & 077) != 0 || !S_ISREG(st.st_mode))
-    return bad(fmt::format(
-        "job key file {}: it must be a regular file of this user that nobody else may read (mode 0600, it is {:04o})", path,
-        st.st_mode & 07777));
-  std::array<std::byte, 4096> buf;
-  const ssize_t n = read(fd.get(), buf.data(), buf.size());
-  if (n < 16)
-    return bad(fmt::format("job key file {}: it holds {} bytes, at least 16 are needed", path, std::max<ssize_t>(n, 0)));
-  return hash_to_secret("tutti job key", std::span(buf).first(static_cast<size_t>(n)));
+  return read_job_key(path);
 }
 
 // Listeners before the root: its contact needs them. The root before the address: who comes early must find it.

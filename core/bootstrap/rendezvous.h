@@ -24,6 +24,9 @@ Result<tuttiUniqueId> id_from_place(const Place &place, const Config &config, in
 // Ports that depend on the name alone: out of socket.port_range, else below those that systems give to clients; never `taken`.
 std::vector<uint16_t> ports_for(std::string_view name, const Config &config, uint16_t taken = 0);
 
+// The secret in a job key file, which nobody but this user may be able to read.
+Result<Secret> read_job_key(const std::string &path);
+
 // All ranks are on this host: rank 0 hands its id to processes of the same user, whose identity the kernel vouches for.
 Result<tuttiUniqueId> id_from_host(const std::string &name, const Config &config, int rank, int nranks, Deadline deadline);
 

@@ -208,7 +208,7 @@ std::optional<Hello> decode_hello(std::span<const std::byte> data) {
   h.from = r.i32();
   h.to = r.i32();
   copy(r.raw(32), &h.nonce);
-  if (!r.done() || h.from < 0 || h.to < kRootRank) return {};
+  if (!r.done() || h.from < 0 || h.to < kAskRank) return {};
   return h;
 }
 
@@ -285,7 +285,7 @@ std::optional<FrameHeader> decode_header(std::span<const std::byte, kFrameHeader
   h.fd = flags & 1;
   const uint16_t zero = r.u16();
   h.tag = r.u64();
-  if (h.length > kFrameLimit || type < 1 || type > static_cast<uint8_t>(FrameType::gone) || flags > 1 || zero != 0) return {};
+  if (h.length > kFrameLimit || type < 1 || type > static_cast<uint8_t>(FrameType::answer) || flags > 1 || zero != 0) return {};
   return h;
 }
 

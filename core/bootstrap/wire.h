@@ -92,13 +92,14 @@ Result<UniqueId> decode(const tuttiUniqueId &id);
 // ---- handshake: hello -> challenge or refusal -> proof. Fixed sizes, below the 256 bytes a stranger may send.
 constexpr uint32_t kWireVersion = 2;
 constexpr int kRootRank = -1; // `to` of a check-in
+constexpr int kAskRank = -2;  // `to` of a question (core/ras): of no rank, but of the process
 using Nonce = std::array<std::byte, 32>;
 using Mac = std::array<std::byte, 32>;
 
 struct Hello {
   uint32_t wire = kWireVersion;
   uint32_t library = 0; // version, as tuttiGetVersion gives it
-  uint64_t comm = 0;    // communicator, or UniqueId::base at the root
+  uint64_t comm = 0;    // communicator, or UniqueId::base at the root; of a question the id that its key belongs to
   int32_t from = -1, to = -1;
   Nonce nonce{};
 };
@@ -136,6 +137,8 @@ enum class FrameType : uint8_t {
   at_root = 10, // root <-> first root: i32, a rank that has checked in; u8 1: its Contact follows, for its neighbours elsewhere
   council = 11, // who goes on after a failure, see council.h
   gone = 12,    // i32, a rank that has ended or left after a failure
+  question = 13, // core/ras: what is asked
+  answer = 14,   // core/ras: tag says of what kind
 };
 struct Frame {
   FrameType type{};

@@ -7,6 +7,7 @@
 #include "comm/select/calibrate.h"
 #include "comm/startup.h"
 #include "log/log.h"
+#include "ras/desk.h"
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -105,6 +106,7 @@ Communicator::~Communicator() {
 
 Status Communicator::init(std::span<const tuttiUniqueId> ids) {
   const log::ScopedRank scope(rank_);
+  ras::open_desk(options_.config);
   TUTTI_ASSIGN(bootstrap, Bootstrap::join(ids, nranks_, rank_, options_.config,
                                           Deadline::in(options_.config->duration("core.init_timeout")), &join_stop_));
   adopt(std::move(bootstrap));
@@ -160,6 +162,7 @@ Status Communicator::set_up() {
   if (s.ok()) {
     state_.store(aborted_.load() ? State::failed : State::ready, std::memory_order_release);
     core_->engine->note_event("set up", fmt::format("{} ranks on {} hosts", nranks_, topology_.node_count));
+    flight_->set_up();
     log_ready();
     log::info(Subsys::init, "comm {:#x}: set up after joining took {:.1f} ms", core_->bootstrap->comm_id(),
               std::chrono::duration<double, std::milli>(Clock::now() - t0).count());

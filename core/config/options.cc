@@ -240,6 +240,19 @@ const std::vector<Option> &table() {
              "file of the same name is replaced",
      .env = "TUTTI_RECORD_MOST_FILES", .min = 1, .max = 1 << 20},
 
+    // ---- ras: questions to a running job
+    {.key = "ras.enable", .type = TUTTI_OPT_BOOL, .default_value = "true",
+     .help = "answer `tutti ras`: this user on this host, and who has the job's key, at the control plane's own listeners",
+     .env = "TUTTI_RAS_ENABLE", .aliases = {"NCCL_RAS_ENABLE"}},
+    {.key = "ras.address",
+     .help = "one more place where questions are answered: IP:PORT, [IPV6]:PORT or localhost:PORT; of a host's processes the first one "
+             "gets it (empty = none)",
+     .env = "TUTTI_RAS_ADDR", .aliases = {"NCCL_RAS_ADDR"}},
+    {.key = "ras.metrics",
+     .help = "where each process serves its metrics over HTTP, for Prometheus, to anybody who can connect: IP:PORT, [IPV6]:PORT, "
+             "localhost:PORT or :PORT for all addresses; PORT may be LOW-HIGH, of which the first free one is taken (empty = nowhere)",
+     .env = "TUTTI_METRICS"},
+
     // ---- topology
     {.key = "topology.file", .help = "XML file that describes this host, completed by what is found (empty = found out)",
      .env = "TUTTI_TOPO_FILE", .aliases = {"NCCL_TOPO_FILE"}},

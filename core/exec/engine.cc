@@ -173,6 +173,7 @@ Result<uint64_t> EngineImpl::enqueue(const Bound *bound, const OpArgs &args, std
   // Nothing holds it up, and if nobody waits for it the progress thread soon looks: its start is time enough.
   const bool at_once = first && progress_thread_ && after.empty();
   recorder_.enqueue(seq, args, bound, at_once ? 0 : ticks::now());
+  count_call(args.call.coll);
   enqueued_ = seq;
   tail_.store(seq, std::memory_order_release);
   if (progress_thread_) driver::work_arrived();
@@ -314,10 +315,12 @@ void EngineImpl::on_blocked() {
   if (unstamped_) look_at_clock();
   const auto now = Clock::now();
   if (blocked_since_ == Clock::time_point{}) {
-    blocked_since_ = looked_ = now;
+    blocked_since_ = looked_ = counted_ = now;
     if (!questions_.empty()) forget_questions();
     return;
   }
+  blocked_.store(blocked_.load(std::memory_order_relaxed) + (now - counted_), std::memory_order_relaxed);
+  counted_ = now;
   if (now - looked_ < kLookEvery) return;
   looked_ = now;
   if (loss_.load(std::memory_order_acquire) == Loss::halted) return await_agreement(now);

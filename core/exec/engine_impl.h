@@ -173,6 +173,10 @@ private:
   size_t waiting_for(std::span<WaitFor> out); // by the owner; what does not fit is left out
   static std::string wait_text(std::span<const WaitFor> waits, uint64_t slices);
   void note_waiting();
+  void count_call(tutti_coll coll) { // by one thread at a time
+    std::atomic<uint64_t> &n = calls_[coll < calls_.size() ? coll : 0];
+    n.store(n.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   size_t note_progress();
   void look_for_disagreement();
   void explain_fault();
@@ -223,7 +227,7 @@ private:
   uint32_t yields_ = 0;                        // 0 = by time
   bool crowded_ = false;                       // more ranks than cores
   std::atomic<Clock::time_point> nap_until_{}; // instead of yielding
-  Clock::time_point blocked_since_{}, looked_{}, inquired_{}, answer_until_{}, ask_until_{};
+  Clock::time_point blocked_since_{}, looked_{}, counted_{}, inquired_{}, answer_until_{}, ask_until_{};
   std::vector<Question> questions_;
   Frame frame_;
 
@@ -241,6 +245,8 @@ private:
   uint64_t queue_start_ = 1; // the operation in queue_[0]; changes while no operation is queued
   Recorder recorder_;
   std::atomic<uint64_t> started_{0};
+  std::array<std::atomic<uint64_t>, TUTTI_COLL_COUNT> calls_{}; // so far, of each kind
+  std::atomic<Nanos> blocked_{Nanos(0)};                        // waited for peers, in all
   std::atomic<bool> quiesced_{false};
   mutable std::mutex mutex_; // guards error_ to nonce_ but what says otherwise, and a recorded bound against release()
   Status error_;

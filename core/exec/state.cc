@@ -69,6 +69,8 @@ EngineState EngineImpl::state() const {
   out.started = std::max(started_.load(std::memory_order_acquire), out.completed);
   out.enqueued = tail_.load(std::memory_order_acquire);
   add_waits(&out, clock);
+  for (size_t i = 0; i < out.calls.size(); i++) out.calls[i] = calls_[i].load(std::memory_order_relaxed);
+  out.blocked_ns = blocked_.load(std::memory_order_relaxed).count();
   out.text = activity();
   if (out.enqueued > out.completed) out.oldest = operation(out.completed + 1, clock);
   if (out.completed) out.last = operation(out.completed, clock);

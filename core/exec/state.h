@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "exec/call.h"
 #include "transport/traffic.h"
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -57,6 +58,8 @@ struct EngineState {
 
   int64_t now_ns = 0; // when this was read
   uint64_t enqueued = 0, started = 0, completed = 0;
+  std::array<uint64_t, TUTTI_COLL_COUNT> calls{}; // operations enqueued so far, of each kind
+  int64_t blocked_ns = 0;                         // spent in waits for peers while somebody drove the operations
   // held: its operations wait for other communicators, or for somebody who drives them. waiting: for peers, as `waits` says.
   Doing doing = Doing::idle;
   std::string text;                     // the same in words: "all_reduce #12 (...), waits for rank 3 (recv, slice 2 of 9)"

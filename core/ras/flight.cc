@@ -1,8 +1,10 @@
 #include "ras/flight.h"
 #include "base/file.h"
 #include "base/fork.h"
+#include "base/ticks.h"
 #include "bootstrap/service.h"
 #include "log/log.h"
+#include "ras/metrics.h"
 #include "ras/rank_file.h"
 #include "tutti/tutti.h"
 #include <algorithm>
@@ -89,6 +91,28 @@ Result<FlightFile> Flight::snapshot(std::string_view reason) const {
   return out;
 }
 
+bool Flight::look(const std::function<void(Engine &)> &fn) const {
+  std::lock_guard lock(mutex_);
+  if (engine_) fn(*engine_);
+  return engine_ != nullptr;
+}
+
+Result<FlightFile> Flight::brief() const {
+  FlightFile out;
+  out.who = who_;
+  out.reason = "asked";
+  const bool there = look([&](Engine &engine) { out.record.state = engine.state(); });
+  if (!there) return fail(Code::invalid_usage, "the communicator has ended");
+  out.written_ns = out.record.state.now_ns;
+  for (const auto *one : {&out.record.state.last, &out.record.state.oldest})
+    if (*one) out.record.operations.push_back(**one);
+  return out;
+}
+
+void Flight::set_up() {
+  set_up_ns_ = ticks::Reader().now_ns();
+}
+
 std::string Flight::own_path() const {
   const std::string &pattern = config_->text("record.file");
   return pattern.empty() ? "" : rank_file(pattern, "flight.json", who_.comm, who_.rank);
@@ -127,7 +151,9 @@ void Flight::write_unasked(std::string_view reason) {
 }
 
 void Flight::failed() {
-  if (failed_.exchange(true) || config_->text("record.file").empty()) return;
+  if (failed_.exchange(true)) return;
+  count_failure();
+  if (config_->text("record.file").empty()) return;
   boot::Service::get().post([self = shared_from_this()] { self->settle(); });
 }
 

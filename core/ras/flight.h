@@ -5,6 +5,7 @@
 #include "exec/engine.h"
 #include "ras/flight_file.h"
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,6 +22,13 @@ public:
   const FlightIdentity &who() const { return who_; }
   // What there is now; nothing once the communicator has ended. [any thread]
   Result<FlightFile> snapshot(std::string_view reason) const;
+  // The same with its oldest and last operation alone: what is asked for often.
+  Result<FlightFile> brief() const;
+  // fn(engine), unless the communicator has ended. It stays while fn runs. [any thread]
+  bool look(const std::function<void(Engine &)> &fn) const;
+  bool is_set_up() const { return set_up_ns_ != 0; }
+  int64_t set_up_ns() const { return set_up_ns_; } // wall clock
+  void set_up();                                   // its peers are known
   // To this file, patterns replaced; "" = to that of record.file. [any thread]
   Status write(std::string_view path, std::string_view reason);
 
@@ -44,6 +52,7 @@ private:
   std::mutex writing_; // one file at a time; guards settled_
   bool settled_ = false;
   std::atomic<bool> failed_{false};
+  std::atomic<int64_t> set_up_ns_{0};
 };
 
 std::vector<std::shared_ptr<Flight>> flights(); // of this process's communicators, while they live [any thread]

@@ -1,6 +1,6 @@
 #include "ras/flight_file.h"
 #include "base/types.h"
-#include <nlohmann/json.hpp>
+#include "ras/flight_json.h"
 
 namespace tutti::ras {
 namespace {
@@ -66,6 +66,9 @@ ordered_json error_json(const Error &e) {
 ordered_json state_json(const EngineState &s) {
   ordered_json j{{"doing", doing_name(s.doing)}, {"text", s.text},           {"enqueued", s.enqueued},
                  {"started", s.started},         {"completed", s.completed}, {"waits", ordered_json::array()}};
+  for (size_t i = 0; i < s.calls.size(); i++)
+    if (s.calls[i]) j["calls"][std::string(coll_name(static_cast<tutti_coll>(i)))] = s.calls[i];
+  if (s.blocked_ns) j["blocked_ns"] = s.blocked_ns;
   for (const EngineState::Wait &w : s.waits) {
     ordered_json one{{"peer", w.peer}, {"direction", direction(!w.receiving)}, {"slice", w.slice}, {"since_ns", w.since_ns}};
     if (w.group >= 0) one["group"] = w.group;
@@ -85,7 +88,7 @@ ordered_json state_json(const EngineState &s) {
 
 } // namespace
 
-std::string encode_flight(const FlightFile &f) {
+ordered_json flight_json(const FlightFile &f) {
   ordered_json j{{"format", kFlightFormat}, {"version", f.who.version},   {"comm", hex(f.who.comm)},
                  {"job", hex(f.who.job)},   {"name", f.who.name},         {"rank", f.who.rank},
                  {"nranks", f.who.nranks},  {"host", f.who.host},         {"pid", f.who.pid},
@@ -98,7 +101,12 @@ std::string encode_flight(const FlightFile &f) {
   j["events"] = ordered_json::array();
   for (const EngineEvent &e : f.record.events)
     j["events"].push_back({{"at_ns", e.at_ns}, {"enqueued", e.enqueued}, {"kind", e.kind}, {"text", e.text}});
-  return j.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n"; // names and tags are anybody's bytes
+  return j;
+}
+
+std::string encode_flight(const FlightFile &f) {
+  return flight_json(f).dump(-1, ' ', false, ordered_json::error_handler_t::replace) +
+         "\n"; // names and tags are anybody's bytes
 }
 
 } // namespace tutti::ras

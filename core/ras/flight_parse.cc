@@ -1,5 +1,5 @@
 #include "base/types.h"
-#include "ras/flight_file.h"
+#include "ras/flight_json.h"
 #include "ras/json_reader.h"
 #include <charconv>
 
@@ -78,6 +78,10 @@ private:
     if (s.completed > s.started || s.started > s.enqueued)
       (void)bad(where,
                 fmt::format("has {} operations completed, {} started and {} enqueued", s.completed, s.started, s.enqueued));
+    if (const json *calls = optional(j, "calls"))
+      for (size_t i = 0; i < s.calls.size(); i++)
+        s.calls[i] = count(*calls, std::string(coll_name(static_cast<tutti_coll>(i))).c_str(), "calls");
+    s.blocked_ns = time(j, "blocked_ns", where);
     s.doing = doing(text(j, "doing", where));
     s.text = text(j, "text", where);
     for (const json &w : list(j, "waits", where))
@@ -185,10 +189,14 @@ private:
 
 } // namespace
 
+Result<FlightFile> flight_of(const json &j, const std::string &origin) {
+  return Parser(origin).parse(j);
+}
+
 Result<FlightFile> parse_flight(std::string_view text, const std::string &origin) {
   const json j = json::parse(text, nullptr, false);
   if (j.is_discarded()) return fail(Code::invalid_argument, "{}: is no JSON text, or only a part of it", origin);
-  return Parser(origin).parse(j);
+  return flight_of(j, origin);
 }
 
 } // namespace tutti::ras

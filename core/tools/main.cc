@@ -25,6 +25,7 @@ constexpr std::string_view kHelp =
     "  info [TOPIC]           version, host, plugins loaded and skipped, devices, settings and where they come from\n"
     "  plan show|check|...    an algorithm's plan: show it, prove it right, simulate it; bytes by formula\n"
     "  map FILES              what ranks have sent to each other, from files that they wrote: table, heat map\n"
+    "  ras                    what running jobs do: ranks, communicators, who waits for whom, who is to blame\n"
     "  ras diff FILES         whom a job waits for, from the flight recorders that its ranks wrote\n"
     "  topo                   this machine or a topology file: tree, paths, rings\n"
     "  check-plugin PATH      whether a plugin keeps the rules of the plugin ABI\n"

@@ -43,6 +43,8 @@ struct Comm {
   int nranks = 0;
   std::map<int, Rank> ranks;
   std::vector<int> missing; // without a file
+  // Why, where that is known: "rank 3 (pid 12 on n1) is stopped". Of a live job; files alone say nothing.
+  std::map<int, std::string> absence;
   std::vector<Disagreement> disagreements;
   std::string error; // the first that any of its ranks had
   Verdict verdict;

@@ -119,6 +119,10 @@ std::string explain(const Comm &c, Kind kind, const std::vector<int> &who, const
     return fmt::format("{} never called {} that {} in since {}; {}", culprits, op.text, wait, time,
                        one ? does_now(c, who.front()) : "they are idle");
   case Kind::no_file:
+    if (const auto known = c.absence.find(who.front()); known != c.absence.end()) // of a live job
+      return fmt::format("{}{}, while {} for {} in {} since {}", known->second,
+                         one ? "" : fmt::format(", and {} more do not answer", who.size() - 1), wait, one ? "it" : "them",
+                         op.text, time);
     return fmt::format("{} left no file, while {} for {} in {} since {}: stopped, gone, or the file is elsewhere", culprits,
                        wait, one ? "it" : "them", op.text, time);
   case Kind::held: {

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""`tutti ras diff` and the gdb helper, run as a user does: ras_test.py BIN [CLASS ...]."""
+"""`tutti ras`, `tutti ras diff` and the gdb helper, run as a user does: ras_test.py BIN [CLASS ...]."""
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -98,8 +99,135 @@ class Diff(unittest.TestCase):
                 self.assertEqual(r.stdout, "")
 
     def test_bad_arguments(self):
-        for words in ([], ["diff"], ["nosuch"]):
+        for words in (["diff"], ["nosuch"], ["--watch", "x"], ["--timeout", "0"], ["--pid", "-1"], ["-o", "x"], ["--watch", "--dump"]):
             self.assertEqual(run(TUTTI, "ras", *words).returncode, 64)
+
+
+class Live(unittest.TestCase):
+    """Of a process with two ranks: rank 0 waits in an all_reduce that rank 1 does not call."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.key = os.path.join(self.folder, "key")
+        with open(os.open(self.key, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as f:
+            f.write(os.urandom(32))
+        self.log = os.path.join(self.folder, "log")
+        env = clean_env(TUTTI_JOB_KEY_FILE=self.key, TUTTI_RECORD_FILE=self.folder + "/own/", TUTTI_DEBUG_FILE=self.log,
+                        TUTTI_DEBUG="info")
+        os.mkdir(self.folder + "/own")
+        self.stuck = subprocess.Popen([STUCK], env=env, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+        self.addCleanup(self.end)
+        self.assertEqual(self.stuck.stdout.readline(), "stuck\n")
+
+    def end(self):
+        self.stuck.kill()
+        self.stuck.wait()
+        self.stuck.stdout.close()
+        self.stuck.stdin.close()
+
+    def ras(self, *words, code=None, **env):
+        r = run(TUTTI, "ras", "--pid", str(self.stuck.pid), *words, **env)
+        if code is not None:
+            self.assertEqual(r.returncode, code, r.all)
+        return r
+
+    def address(self):
+        out = self.ras("--where", code=0).stdout
+        self.assertIn(f"pid {self.stuck.pid} on ", out)
+        return next(w for w in out.split() if w.startswith("127.0.0.1:"))
+
+    def test_the_stall_is_shown_with_its_culprit_and_code_1(self):
+        out = self.ras("--stall", "0.1", code=1).stdout
+        self.assertRegex(out, r"(?m)^job [0-9a-f]{16}: 2 ranks, 1 process on 1 host, tutti \d")
+        self.assertRegex(out, r'(?m)^STALLED  communicator [0-9a-f]{16} "stuck", 2 ranks$')
+        self.assertIn("rank 1 never called all_reduce #2", " ".join(out.split()))
+        self.assertIn("rank 0: in all_reduce #2 (1024 float sum), waits for rank 1", out)
+        self.assertLessEqual(max(len(line) for line in out.splitlines()), 100)
+        self.assertEqual(self.ras("--stall", "1000", code=0).stdout.count("RUNNING"), 1)
+
+    def test_json_says_the_same(self):
+        j = json.loads(self.ras("--json", "--stall", "0.1", code=1).stdout)
+        self.assertEqual(j["format"], "tutti.ras/1")
+        c = j["jobs"][0]["communicators"][0]
+        self.assertEqual((c["verdict"]["state"], c["verdict"]["kind"], c["verdict"]["ranks"]), ("STALLED", "absent", [1]))
+        self.assertEqual(c["ranks"][0]["waits_for"][0]["rank"], 1)
+        self.assertGreater(j["interval_ns"], 0)
+        self.assertEqual(c["operations_per_s"], 0)
+
+    def test_one_rank_in_detail_and_choices_that_match_nothing(self):
+        out = self.ras("--rank", "0", "--links", "--stall", "0.1", code=1).stdout
+        self.assertIn(f"rank 0: pid {self.stuck.pid} on ", out)
+        self.assertRegex(out, r"waits for rank 1 \(recv\) since")
+        self.assertEqual(self.ras("--comm", "stuck", "--stall", "99").returncode, 0)
+        for words in (["--comm", "nosuch"], ["--job", "zz"]):
+            self.assertIn("no running job is what was asked for", self.ras(*words, code=2).stderr)
+
+    def test_watching_goes_on_until_the_job_ends(self):
+        watch = subprocess.Popen([TUTTI, "ras", "--pid", str(self.stuck.pid), "--watch", "0.1", "--json"], env=clean_env(),
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        lines = [json.loads(watch.stdout.readline()) for _ in range(3)]
+        self.assertEqual(lines[0]["interval_ns"], 0)
+        self.assertGreater(lines[2]["interval_ns"], 0)
+        self.stuck.stdin.close()
+        out, err = watch.communicate(timeout=60)
+        self.assertIn(watch.returncode, (0, 1))
+        self.assertEqual(err, "")
+
+    def test_a_stopped_process_is_named_though_nobody_else_knows_it(self):
+        os.kill(self.stuck.pid, signal.SIGSTOP)
+        try:
+            r = self.ras(code=2)
+            self.assertIn(f"pid {self.stuck.pid} uses the library and is stopped", r.stderr)
+        finally:
+            os.kill(self.stuck.pid, signal.SIGCONT)
+        self.assertIn(self.ras("--stall", "0.1").returncode, (1,))
+
+    def test_from_afar_with_the_key_and_only_with_it(self):
+        at = self.address()
+        good = run(TUTTI, "ras", "--host", at, "--key-file", self.key, "--stall", "0.1")
+        self.assertEqual(good.returncode, 1, good.all)
+        self.assertIn("rank 1 never called", " ".join(good.stdout.split()))
+        same = run(TUTTI, "ras", "--host", at, "--stall", "0.1", TUTTI_JOB_KEY_FILE=self.key)
+        self.assertEqual(same.returncode, 1, same.all)
+        other = os.path.join(self.folder, "other")
+        with open(os.open(other, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as f:
+            f.write(os.urandom(32))
+        for words, why in ((["--key-file", other], "knows nothing of this"), ([], "needs the job's key"),
+                           (["--key-file", "/nosuch"], "cannot open the job key file")):
+            r = run(TUTTI, "ras", "--host", at, *words)
+            self.assertEqual((r.returncode, r.stdout), (2, ""), r.all)
+            self.assertIn(why, r.stderr)
+        os.chmod(other, 0o644)
+        self.assertIn("mode 0600", run(TUTTI, "ras", "--host", at, "--key-file", other).stderr)
+        for bad in ("nowhere", "127.0.0.1", "127.0.0.1:0", "[::1"):
+            self.assertIn("no HOST:PORT", run(TUTTI, "ras", "--host", bad, "--key-file", self.key).stderr)
+        with open(self.log) as f:
+            text = f.read()
+        self.assertEqual(text.count("refused a question from"), 1) # of the other key; once
+        with open(self.key, "rb") as f:
+            self.assertNotIn(f.read().hex(), text)
+        self.assertIn("questions of `tutti ras` are answered", text)
+
+    def test_flight_recorders_are_written_or_brought_and_say_what_happened(self):
+        said = self.ras("--dump", code=0).stdout
+        self.assertEqual(said.count(": written"), 2, said)
+        self.assertEqual(len(os.listdir(self.folder + "/own")), 2)
+        brought = self.folder + "/brought"
+        self.ras("--dump", "-o", brought, code=0)
+        names = sorted(os.listdir(brought))
+        self.assertEqual(len(names), 2)
+        r = run(TUTTI, "ras", "diff", *(os.path.join(brought, n) for n in names))
+        self.assertEqual(r.returncode, 1, r.all)
+        self.assertIn("rank 1 never called all_reduce #2", r.stdout)
+        with open(os.path.join(brought, names[0])) as f:
+            self.assertEqual(json.load(f)["reason"], "asked")
+
+    def test_no_job_at_all_is_one_line(self):
+        self.end()
+        r = run(TUTTI, "ras", "--pid", str(self.stuck.pid))
+        self.assertEqual((r.returncode, r.stdout, len(r.stderr.splitlines())), (2, "", 1), r.all)
+        self.stuck = subprocess.Popen(["/bin/true"], stdout=subprocess.PIPE, stdin=subprocess.PIPE) # for end()
 
 
 class Gdb(unittest.TestCase):
