@@ -89,6 +89,7 @@ public:
   void check_link() noexcept override {
     std::chrono::milliseconds silent;
     const Settings &s = ctx_.settings();
+    if (ctx_.helpers()) look_if_broken();
     if (wire_ && resumes()) history_.ask(control());
     const auto lost = [&](int fd) { return resumes() && host_silent(fd, s.silence, unanswered_before_lost, silent); };
     if (wire_ && history_.acked() < history_.sent() && lost(control())) lose(ETIMEDOUT);
@@ -100,11 +101,19 @@ public:
                               ") has answered nothing for ", silent.count() / 1000, " s"));
   }
 
+  // An end is told to the next send.
   void look_if_broken() noexcept override {
-    if (!wire_ || !wire_->watch.broken) return;
-    wire_->watch.broken = false;
+    for (size_t i = 0; i < stripes_.size() && resumes(); ++i) {
+      // Those that helpers serve have their events there.
+      if (stripes_[i]->lost || !(std::exchange(stripe_watches_[i].broken, false) || ctx_.helpers())) continue;
+      const int err = why_broken(stripes_[i]->fd(), EPIPE);
+      if (err == closed_by_peer || !may_come_back(err)) continue;
+      stripes_[i]->give_up(err);
+      if (!stripe_failed(i)) return;
+    }
+    if (!wire_ || !std::exchange(wire_->watch.broken, false)) return;
     const int err = why_broken(control(), EPIPE);
-    if (err != closed_by_peer && may_come_back(err)) lose(err); // an end is told to the next send
+    if (err != closed_by_peer && may_come_back(err)) lose(err);
   }
 
   void wire_lost(const Wire *wire, int err) noexcept override {

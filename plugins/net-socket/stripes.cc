@@ -33,7 +33,12 @@ void Stripe::finish(uint32_t h) {
 // After a call that brought nothing. False when that is all for now.
 bool Stripe::fail(ssize_t n) {
   if (n < 0 && would_block(errno)) return false;
-  error_.store(n == 0 ? closed_by_peer : sending_ ? why_broken(fd_.get(), errno) : errno, std::memory_order_release);
+  int healthy = 0; // unless the owner has found out before, and was told why
+  error_.compare_exchange_strong(healthy,
+                                 n == 0     ? closed_by_peer
+                                 : sending_ ? why_broken(fd_.get(), errno)
+                                            : errno,
+                                 std::memory_order_acq_rel);
   if (Context *ctx = owner.load(std::memory_order_acquire)) ctx->notify();
   return true;
 }
