@@ -24,7 +24,7 @@ for ns in $a $b; do
   ip -n $ns addr add 10.78.0.$i/24 dev veth0 && ip -n $ns link set veth0 up && ip -n $ns link set lo up || exit 1
   i=$((i + 1))
 done
-# The control plane has connections and time limits of its own: only the ports of net-socket are touched.
+# The control plane has connections and time limits of its own: only the ports of net-socket are touched, and its limit is long.
 control=4478 first=30000 last=30999
 filter() { # namespace, rule
   ip netns exec $1 nft -f - <<EOF || { echo "skipped: no nftables here"; exit 77; }
@@ -42,7 +42,7 @@ unfilter() { ip netns exec $1 nft delete table inet t; }
 for r in 0 1 2 3; do
   ns=$a
   ((r > 1)) && ns=$b
-  TUTTI_SHM_DISABLE=1 TUTTI_RANK=$r TUTTI_NRANKS=4 TUTTI_COMM_ID=10.78.0.1:$control TUTTI_INIT_TIMEOUT=60s TUTTI_TEST_STOP=$stop \
+  TUTTI_SHM_DISABLE=1 TUTTI_RANK=$r TUTTI_NRANKS=4 TUTTI_COMM_ID=10.78.0.1:$control TUTTI_INIT_TIMEOUT=60s TUTTI_SOCKET_DEAD_AFTER=60s TUTTI_TEST_STOP=$stop \
     TUTTI_PLUGIN_NET_SOCKET_SILENCE=2s TUTTI_PLUGIN_NET_SOCKET_PORT_RANGE=$first-$last TUTTI_DEBUG=debug \
     ip netns exec $ns "$program" --no-intro --test-case="operations go on*" >"$logs/$r" 2>&1 &
   pids+=($!)
