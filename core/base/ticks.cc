@@ -1,6 +1,7 @@
 #include "base/ticks.h"
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif

@@ -11,12 +11,4 @@ namespace tutti::ras {
 // fails for them. [any thread]
 void open_desk(const std::shared_ptr<const Config> &config);
 
-// Where metrics are served: "ADDR:PORT", "[V6]:PORT", "localhost:PORT", ":PORT" for all; PORT may be LOW-HIGH, of which the
-// first free one is taken, and 0 = any.
-struct MetricsAt {
-  std::vector<boot::Endpoint> addresses; // all of them; the port left out
-  uint16_t low = 0, high = 0;
-};
-Result<MetricsAt> parse_metrics_at(std::string_view text);
-
 } // namespace tutti::ras

@@ -1,6 +1,7 @@
 #include "ras/metrics.h"
 #include "base/types.h"
 #include <atomic>
+#include <charconv>
 
 namespace tutti::ras {
 namespace {
@@ -154,6 +155,37 @@ std::string metrics_text(const ProcessReport &report) {
   add_links(page, comms);
   add_resources(page, comms);
   return page.take();
+}
+
+Result<MetricsAt> parse_metrics_at(std::string_view text) {
+  const auto bad = [&](std::string_view why) {
+    return fail(Code::invalid_argument, "\"{}\" is no address to serve metrics at: {}", text, why)
+        .hint("IP:PORT, [IPV6]:PORT, localhost:PORT or :PORT for all addresses; PORT may be LOW-HIGH");
+  };
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return bad("it has no port");
+  MetricsAt at;
+  const std::string_view ports = text.substr(colon + 1);
+  const char *end = ports.data() + ports.size();
+  auto [p, ec] = std::from_chars(ports.data(), end, at.low);
+  if (ec != std::errc()) return bad("its port is none");
+  at.high = at.low;
+  if (p != end && *p == '-') {
+    const auto second = std::from_chars(p + 1, end, at.high);
+    p = second.ptr;
+    if (second.ec != std::errc()) return bad("its port is none");
+  }
+  if (p != end || at.high < at.low || (at.low == 0 && at.high != 0)) return bad("its ports are none");
+  const std::string host(text.substr(0, colon));
+  if (host.empty() || host == "localhost") {
+    at.addresses.push_back(*endpoint(host.empty() ? "0.0.0.0:1" : "127.0.0.1:1"));
+    at.addresses.push_back(*endpoint(host.empty() ? "[::]:1" : "[::1]:1"));
+    return at;
+  }
+  const auto e = endpoint(host + ":1");
+  if (!e) return bad("names are not looked up");
+  at.addresses.push_back(*e);
+  return at;
 }
 
 } // namespace tutti::ras

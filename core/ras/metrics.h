@@ -7,6 +7,14 @@
 namespace tutti::ras {
 
 std::string metrics_text(const ProcessReport &report);
+// Where metrics are served: "ADDR:PORT", "[V6]:PORT", "localhost:PORT", ":PORT" for all; PORT may be LOW-HIGH, of which the
+// first free one is taken, and 0 = any.
+struct MetricsAt {
+  std::vector<boot::Endpoint> addresses; // all of them; the port left out
+  uint16_t low = 0, high = 0;
+};
+Result<MetricsAt> parse_metrics_at(std::string_view text);
+
 // Serves it over HTTP, where ras.metrics says so.
 void open_metrics(const Config &config, const boot::Contact &self);
 
