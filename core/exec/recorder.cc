@@ -20,11 +20,6 @@ uint64_t bytes_in(const BufferShape &s) {
 
 } // namespace
 
-std::string_view doing_name(EngineState::Doing doing) {
-  constexpr std::string_view kNames[] = {"idle", "held", "running", "waiting", "failed"};
-  return kNames[static_cast<size_t>(doing)];
-}
-
 Recorder::Recorder(uint32_t operations, int nranks)
     : mask_(std::bit_ceil(std::max(operations, kLeast)) - 1), nranks_(nranks), lines_(new Line[mask_ + 1u]) {}
 

@@ -72,7 +72,10 @@ struct EngineState {
   std::vector<LinkTraffic> links;
   Status error; // what ended it
 };
-std::string_view doing_name(EngineState::Doing doing);
+inline std::string_view doing_name(EngineState::Doing doing) {
+  constexpr std::string_view kNames[] = {"idle", "held", "running", "waiting", "failed"};
+  return kNames[static_cast<size_t>(doing)];
+}
 
 struct EngineRecord {
   EngineState state;
