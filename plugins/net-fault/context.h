@@ -23,7 +23,7 @@ struct Call {
   static constexpr uint32_t max_batch = 16;
   Endpoint *ep = nullptr; // null: it is gone
   bool receives = false;
-  tutti_status ended = TUTTI_OK; // what to report for one that the end of its endpoint cancels
+  tutti_status ended = TUTTI_OK;  // what to report for one that the end of its endpoint cancels
   uint64_t cookie = 0, first = 0; // first: number of its first message
   uint32_t n = 0;
   tutti_net_buf bufs[max_batch];
