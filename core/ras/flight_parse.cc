@@ -1,7 +1,6 @@
 #include "base/types.h"
 #include "ras/flight_json.h"
 #include "ras/json_reader.h"
-#include <charconv>
 
 namespace tutti::ras {
 namespace {
@@ -37,14 +36,6 @@ public:
 private:
   static inline const std::string kFile = "file";
 
-  uint64_t hex(const json &j, const char *key, const std::string &where) {
-    const std::string t = text(j, key, where);
-    uint64_t v = 0;
-    const auto [end, problem] = std::from_chars(t.data(), t.data() + t.size(), v, 16);
-    if (t.empty() || problem != std::errc() || end != t.data() + t.size())
-      (void)bad(where, fmt::format("has a \"{}\" that is no hexadecimal number", key));
-    return v;
-  }
   bool sending(const json &j, const std::string &where) {
     const std::string d = text(j, "direction", where);
     if (d != "send" && d != "recv") (void)bad(where, fmt::format("has a direction \"{}\"; send or recv", d.substr(0, 40)));

@@ -2,6 +2,7 @@
 // wrong is the error; what follows reads as if it were empty.
 #pragma once
 #include "base/status.h"
+#include <charconv>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -49,6 +50,14 @@ public:
   uint64_t count(const json &j, const char *key, const std::string &where) { // 0 where there is none
     return optional(j, key) ? static_cast<uint64_t>(number(j, key, 0, INT64_MAX, where)) : 0;
   }
+  uint64_t hex(const json &j, const char *key, const std::string &where) {
+    const std::string t = text(j, key, where);
+    uint64_t v = 0;
+    const auto [end, problem] = std::from_chars(t.data(), t.data() + t.size(), v, 16);
+    if (t.empty() || problem != std::errc() || end != t.data() + t.size())
+      (void)bad(where, fmt::format("has a \"{}\" that is no hexadecimal number", key));
+    return v;
+  }
   // Its elements; nothing where there is no such member.
   const json::array_t &list(const json &j, const char *key, const std::string &where) {
     static const json::array_t none;
@@ -60,7 +69,11 @@ public:
   }
 
 private:
-  static std::string shown(const json &m) { return m.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40); }
+  // Lists in lists are parsed without recursion, and would be written with it.
+  static std::string shown(const json &m) {
+    if (m.is_structured()) return m.is_array() ? "a list" : "an object";
+    return m.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40);
+  }
   const std::string origin_;
   Status error_;
 };

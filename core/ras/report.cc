@@ -59,10 +59,10 @@ public:
   Result<ProcessReport> report(const json &j) {
     if (text(j, "format", kAll) != kReportFormat) return bad(kAll, fmt::format("has another format than {}", kReportFormat));
     ProcessReport r;
-    r.process = hex_number(j, "process", kAll);
+    r.process = hex(j, "process", kAll);
     r.pid = number(j, "pid", 0, INT64_MAX, kAll);
     r.host = text(j, "host", kAll);
-    r.host_id = hex_number(j, "host_id", kAll);
+    r.host_id = hex(j, "host_id", kAll);
     r.version = text(j, "version", kAll);
     r.now_ns = number(j, "now_ns", 0, INT64_MAX, kAll);
     r.started_ns = number(j, "started_ns", 0, INT64_MAX, kAll);
@@ -73,7 +73,7 @@ public:
     r.addresses = texts(j, "addresses");
     r.notes = texts(j, "notes");
     for (const json &c : list(j, "communicators", kAll)) r.comms.push_back(comm(c));
-    for (const json &n : list(j, "neighbours", kAll)) r.neighbours.push_back({hex_number(n, "process", "neighbour"), look(n)});
+    for (const json &n : list(j, "neighbours", kAll)) r.neighbours.push_back({hex(n, "process", "neighbour"), look(n)});
     for (const json &k : list(j, "more", kAll)) r.more.push_back(known(k));
     if (!error().ok()) return error();
     return r;
@@ -81,10 +81,10 @@ public:
 
   Result<Silent> silent(const json &j) {
     Silent s;
-    s.process = hex_number(j, "process", kAll);
+    s.process = hex(j, "process", kAll);
     s.pid = number(j, "pid", 0, INT64_MAX, kAll);
     s.host = text(j, "host", kAll);
-    s.host_id = hex_number(j, "host_id", kAll);
+    s.host_id = hex(j, "host_id", kAll);
     s.why = text(j, "why", kAll);
     if (const json *l = member(j, "look", kAll)) s.look = look(*l);
     s.heard_ns = number(j, "heard_ns", 0, INT64_MAX, kAll);
@@ -96,14 +96,6 @@ public:
 private:
   static inline const std::string kAll = "answer";
 
-  uint64_t hex_number(const json &j, const char *key, const std::string &where) {
-    const std::string t = text(j, key, where);
-    uint64_t v = 0;
-    const auto [end, problem] = std::from_chars(t.data(), t.data() + t.size(), v, 16);
-    if (t.empty() || problem != std::errc() || end != t.data() + t.size())
-      (void)bad(where, fmt::format("has a \"{}\" that is no hexadecimal number", key));
-    return v;
-  }
   std::vector<std::string> texts(const json &j, const char *key) {
     std::vector<std::string> out;
     for (const json &t : list(j, key, kAll))
@@ -127,7 +119,7 @@ private:
   std::vector<Place> places(const json &j) {
     std::vector<Place> out;
     for (const json &p : list(j, "places", kAll))
-      out.push_back({hex_number(p, "comm", "place"), static_cast<int>(number(p, "rank", 0, kMostFlightRanks, "place"))});
+      out.push_back({hex(p, "comm", "place"), static_cast<int>(number(p, "rank", 0, kMostFlightRanks, "place"))});
     return out;
   }
   CommReport comm(const json &j) {
@@ -153,9 +145,9 @@ private:
   }
   ProcessReport::Known known(const json &j) {
     ProcessReport::Known k;
-    k.contact.process[0] = hex_number(j, "process", "process");
-    k.under = hex_number(j, "under", "process");
-    k.contact.host = hex_number(j, "host_id", "process");
+    k.contact.process[0] = hex(j, "process", "process");
+    k.under = hex(j, "under", "process");
+    k.contact.host = hex(j, "host_id", "process");
     k.contact.hostname = text(j, "host", "process");
     k.contact.pid = static_cast<int32_t>(number(j, "pid", 0, INT32_MAX, "process"));
     k.places = places(j);

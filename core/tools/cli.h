@@ -34,5 +34,7 @@ int tune_main(int argc, char **argv);
 int explain_main(int argc, char **argv);
 int map_main(int argc, char **argv);
 int ras_main(int argc, char **argv);
+// Prints what `tutti ras diff` says of flight-recorder files. An exit code.
+int diff_flights(const std::vector<std::string> &paths, bool json);
 
 } // namespace tutti::tools

@@ -1,5 +1,6 @@
 // `tutti map`: puts the files of ranks together, prints, draws, or writes them as one.
 #include "base/file.h"
+#include "bootstrap/wire.h"
 #include "tools/cli.h"
 #include "tools/help.h"
 #include "tools/map_svg.h"
@@ -14,18 +15,6 @@ constexpr size_t kMostBytes = 64 << 20; // of thousands of ranks
 
 constexpr int kMostColumns = 16; // ranks, for a table on a terminal
 constexpr size_t kPairsShown = 16;
-
-std::string ranks_text(const std::vector<int> &ranks) {
-  std::string out;
-  for (size_t i = 0; i < ranks.size(); i++) {
-    size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) last++;
-    out += fmt::format("{}{}", out.empty() ? "" : ", ", ranks[i]);
-    if (last > i) out += fmt::format("..{}", ranks[last]);
-    i = last;
-  }
-  return out;
-}
 
 std::string table(const Comm &c, const Pairs &pairs) {
   std::string out = "  bytes from (row) to (column)\n  from";
@@ -87,7 +76,8 @@ std::string comm_text(const Comm &c) {
   std::string out =
       fmt::format("communicator {}{}: {} ranks on {} host{}\n", c.id, c.name.empty() ? "" : fmt::format(" \"{}\"", c.name),
                   c.nranks, hosts.size(), hosts.size() == 1 ? "" : "s");
-  if (const auto lost = missing(c); !lost.empty()) out += fmt::format("  no file of rank {}\n", ranks_text(lost));
+  if (const auto lost = missing(c); !lost.empty())
+    out += fmt::format("  no file of rank {}\n", boot::list_ranks(lost, lost.size()));
   out += ends;
   if (pairs.unequal())
     out += fmt::format("  {} pairs whose ends have counted differently: on its way when the run ended, or lost\n",

@@ -8,11 +8,6 @@
 namespace tutti::tools {
 namespace {
 
-struct DiffOptions {
-  std::vector<std::string> files;
-  bool json = false;
-};
-
 Result<rasdiff::Job> read_all(const std::vector<std::string> &paths) {
   std::vector<std::pair<std::string, rasdiff::FlightFile>> files;
   for (const std::string &path : paths) {
@@ -21,17 +16,6 @@ Result<rasdiff::Job> read_all(const std::vector<std::string> &paths) {
     files.emplace_back(path, std::move(file));
   }
   return rasdiff::merge(std::move(files));
-}
-
-int diff(const DiffOptions &o) {
-  auto job = read_all(o.files);
-  if (!job.ok()) {
-    print_error("ras diff: " + job.status().error().message);
-    return kFailed;
-  }
-  rasdiff::judge(*job);
-  fmt::print("{}", o.json ? rasdiff::to_json(*job) : rasdiff::as_text(*job));
-  return job->verdict.kind == rasdiff::Kind::nothing ? kOk : kVerdict;
 }
 
 void add_options(CLI::App &app, ras_live::StatusOptions *o, double *timeout, double *stall) {
@@ -60,8 +44,20 @@ void add_options(CLI::App &app, ras_live::StatusOptions *o, double *timeout, dou
 
 } // namespace
 
+int diff_flights(const std::vector<std::string> &paths, bool json) {
+  auto job = read_all(paths);
+  if (!job.ok()) {
+    print_error("ras diff: " + job.status().error().message);
+    return kFailed;
+  }
+  rasdiff::judge(*job);
+  fmt::print("{}", json ? rasdiff::to_json(*job) : rasdiff::as_text(*job));
+  return job->verdict.kind == rasdiff::Kind::nothing ? kOk : kVerdict;
+}
+
 int ras_main(int argc, char **argv) {
-  DiffOptions o;
+  std::vector<std::string> files;
+  bool json = false;
   ras_live::StatusOptions live;
   double timeout = 2, stall = 3;
   CLI::App app("Shows what running jobs do: of this user on this host and, from there, on all hosts of the job.\n"
@@ -74,18 +70,20 @@ int ras_main(int argc, char **argv) {
       "diff", "Puts the flight-recorder files of ranks together (TUTTI_RECORD_FILE, tuttiCommDump): who is behind, who called\n"
               "something else, who never came, and one verdict that names the culprit; code 1 when there is one");
   diff_command->formatter(std::make_shared<HelpText>());
-  diff_command->add_option("FILES", o.files, "of ranks of one or more communicators of a job")->required();
-  diff_command->add_flag("--json", o.json, "print JSON instead of text");
+  diff_command->add_option("FILES", files, "of ranks of one or more communicators of a job")->required();
+  diff_command->add_flag("--json", json, "print JSON instead of text");
   try {
     app.parse(argc, argv);
     if (app.count("--watch") && live.watch <= 0) live.watch = 1;
     if (!live.output.empty() && !live.dump) throw CLI::ValidationError("--output", "is for --dump");
     if (live.watch > 0 && (live.dump || live.where))
       throw CLI::ValidationError("--watch", "goes with neither --dump nor --where");
+    if (live.json && (live.dump || live.where)) throw CLI::ValidationError("--json", "goes with neither --dump nor --where");
+    if (!live.look.key_file.empty() && live.look.host.empty()) throw CLI::ValidationError("--key-file", "is for --host");
   } catch (const CLI::ParseError &e) {
     return app.exit(e) == 0 ? kOk : kUsage;
   }
-  if (diff_command->parsed()) return diff(o);
+  if (diff_command->parsed()) return diff_flights(files, json);
   if (live.dump && !app.count("--timeout")) timeout = 20;
   live.look.timeout = std::chrono::duration_cast<Nanos>(std::chrono::duration<double>(timeout));
   live.view.stall_ns = static_cast<int64_t>(stall * 1e9);

@@ -1,3 +1,4 @@
+#include "bootstrap/wire.h"
 #include "ras/rank_file.h"
 #include "tools/ras_diff.h"
 #include <algorithm>
@@ -85,15 +86,7 @@ ordered_json rank_json(int rank, const Rank &r) {
 } // namespace
 
 std::string ranks_text(const std::vector<int> &ranks) {
-  std::string out;
-  for (size_t i = 0; i < ranks.size(); i++) {
-    size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) last++;
-    out += fmt::format("{}{}", out.empty() ? "" : ", ", ranks[i]);
-    if (last > i) out += fmt::format("{}{}", last == i + 1 ? ", " : "-", ranks[last]);
-    i = last;
-  }
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", ranks.empty() ? "none" : out);
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", ranks.empty() ? "none" : boot::list_ranks(ranks, ranks.size()));
 }
 
 std::string time_text(int64_t ns) {

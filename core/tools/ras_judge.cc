@@ -192,7 +192,6 @@ Verdict deadlock_verdict(const Job &job, size_t index, const std::set<Place> &st
 Verdict verdict_of(const Job &job, const Chains &chains, size_t index) {
   const Comm &c = job.comms[index];
   if (!c.disagreements.empty()) return disagreement_verdict(c);
-  Verdict best = quiet_verdict(c);
   std::set<Place> stuck; // without an end: they wait for each other
   std::map<std::tuple<Kind, size_t>, std::pair<std::set<int>, const OperationState *>> ends;
   for (const auto &[rank, r] : c.ranks) {
@@ -208,6 +207,8 @@ Verdict verdict_of(const Job &job, const Chains &chains, size_t index) {
         if (waits(o.file) && (!op || running(o.file)->call.number < op->call.number)) op = running(o.file);
     }
   }
+  if (!stuck.empty() && (ends.empty() || std::get<Kind>(ends.begin()->first) > Kind::deadlock))
+    return deadlock_verdict(job, index, stuck);
   if (!ends.empty()) {
     const auto &[key, value] = *ends.begin(); // the worst
     const auto [kind, comm] = key;
@@ -216,8 +217,7 @@ Verdict verdict_of(const Job &job, const Chains &chains, size_t index) {
     if (comm != index) v.text = fmt::format("communicator {:016x}: {}", v.comm, v.text);
     return v;
   }
-  if (stuck.empty()) return best;
-  return deadlock_verdict(job, index, stuck);
+  return quiet_verdict(c);
 }
 
 } // namespace

@@ -5,9 +5,7 @@
 #include "bootstrap/launch.h"
 #include "bootstrap/rendezvous.h"
 #include <charconv>
-#include <cstring>
 #include <future>
-#include <netdb.h>
 #include <set>
 #include <unistd.h>
 
@@ -52,22 +50,13 @@ Result<Looker> Looker::create(LookOptions options) {
     return fail(Code::invalid_argument, "--host needs the job's key: --key-file FILE, or TUTTI_JOB_KEY_FILE")
         .hint("a job without one answers only on its own hosts: run tutti ras there");
   TUTTI_ASSIGN(key, boot::read_job_key(path));
-  addrinfo hints{}, *list = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  const int rc = ::getaddrinfo(at->host.c_str(), nullptr, &hints, &list);
-  if (rc != 0) return fail(Code::invalid_argument, "--host: cannot resolve \"{}\": {}", at->host, ::gai_strerror(rc));
+  TUTTI_ASSIGN(found, boot::resolve(at->host, "--host", *config, Deadline::in(l.options_.timeout)));
   Fellow f;
   f.contact.process[0] = 1; // not known yet
   f.contact.hostname = at->host;
   f.under = boot::ask_identity(key);
-  for (const addrinfo *p = list; p; p = p->ai_next) {
-    boot::Endpoint e;
-    if (p->ai_addrlen > sizeof e.storage || (p->ai_family != AF_INET && p->ai_family != AF_INET6)) continue;
-    std::memcpy(&e.storage, p->ai_addr, p->ai_addrlen);
-    e.set_port(at->port);
-    f.contact.endpoints.push_back(e);
-  }
-  ::freeaddrinfo(list);
+  for (boot::Endpoint &e : found) e.set_port(at->port);
+  f.contact.endpoints = std::move(found);
   l.far_.push_back(std::move(f));
   return l;
 }

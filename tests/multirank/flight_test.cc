@@ -1,4 +1,5 @@
 // The flight recorder of live communicators: written when they fail, on a signal and on request, also while they are stuck.
+#include "folder.h"
 #include "ranks.h"
 #include "text.h"
 #include <atomic>
@@ -19,30 +20,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 namespace {
-
-struct Folder { // processes of a run come through their test case again, and find the first one's
-  fs::path path;
-  bool own = false;
-  Folder() {
-    if (const char *given = std::getenv("FLIGHT_FOLDER")) {
-      path = given;
-      return;
-    }
-    char name[] = "/tmp/tutti-flight-XXXXXX";
-    path = ::mkdtemp(name);
-    own = true;
-  }
-  ~Folder() {
-    std::error_code none;
-    if (own) fs::remove_all(path, none);
-  }
-  std::string env() const { return "FLIGHT_FOLDER=" + path.string(); }
-  std::vector<fs::path> files() const {
-    std::vector<fs::path> out;
-    for (const auto &f : fs::directory_iterator(path)) out.push_back(f.path());
-    return out;
-  }
-};
 
 json read(const fs::path &path) {
   std::ifstream in(path);
@@ -209,7 +186,7 @@ TEST_CASE("a dump that cannot be written is one error, leaves nothing behind and
 
 TEST_CASE("a full disk is one error, and neither half a file nor an end of the communicator") {
   const Folder folder;
-  if (folder.own && ::mount("tmpfs", folder.path.c_str(), "tmpfs", 0, "size=64k") != 0) {
+  if (folder.own() && ::mount("tmpfs", folder.path.c_str(), "tmpfs", 0, "size=64k") != 0) {
     MESSAGE("skipped: a small file system needs root");
     return;
   }

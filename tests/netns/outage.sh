@@ -84,7 +84,7 @@ esac
 touch "$stop"
 failed=0
 for p in "${pids[@]}"; do wait "$p" || failed=1; done
-restored=$(grep -ch "restored after" "$logs"/* | paste -sd+ | bc)
+restored=$(cat "$logs"/* | grep -c "restored after")
 echo "$kind: $restored connections restored"
 ((restored > 0)) || { [ $kind = down ] && echo "TCP itself has held through this one" || failed=1; }
 ((failed)) && tail -n 20 "$logs"/*

@@ -61,6 +61,7 @@ int doctor_log(const Args &args) {
     }
   }
   const Explanation e = explain_log(args.log == "-" ? std::cin : file);
+  if (e.flight && args.log != "-") return tools::diff_flights({args.log}, args.json);
   if (args.json)
     fmt::print("{}\n", explanation_json(e).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   else

@@ -266,10 +266,11 @@ LogLine read_log_line(std::string_view line) {
 Explanation explain_log(std::istream &in) {
   Reader reader;
   int number = 0;
-  bool flight = false;
+  bool object = false, flight = false;
   for (std::string line; next_line(in, line);) {
     number++;
-    if (number <= 8 && line.find("\"tutti.flight/") != line.npos) flight = true;
+    if (number == 1) object = line.starts_with('{'); // a log may quote such a file
+    if (object && number <= 8 && line.find("\"tutti.flight/") != line.npos) flight = true;
     reader.add(number, line);
   }
   Explanation out = reader.finish(number);
@@ -283,8 +284,8 @@ std::string flight_reader(const std::string &file) {
 
 std::string explanation_text(const Explanation &e, const std::string &name) {
   if (e.flight)
-    return fmt::format("{} is a flight recorder's file, no log; the files of all ranks together are read by: {}\n", name,
-                       flight_reader(name));
+    return fmt::format("{} is a flight recorder's file, no log; this one, or those of all ranks together, are read by: {}\n",
+                       name, flight_reader(name));
   std::string out = fmt::format("{}: {} lines, {} of tutti, {} of NCCL\n", name, e.lines, e.ours, e.nccl);
   if (e.symptoms.empty()) return out + "nothing known to be wrong was found\n";
   const bool only_harmless = e.symptoms.front().rule->depth == Depth::harmless;

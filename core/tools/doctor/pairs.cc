@@ -78,7 +78,9 @@ public:
       if (late) break;
     }
     // Nobody takes down its listener while others may still be at it.
-    if (auto ended = all("{}"); !ended.ok()) return std::move(ended.status());
+    TUTTI_ASSIGN(ended, all("{}"));
+    for (size_t h = 0; h < report_.hosts.size(); h++) // who has ended meanwhile speaks for nobody
+      if (ended[static_cast<size_t>(report_.ranks[h].front())].empty()) report_.hosts[h].present = false;
     return std::move(report_);
   }
 

@@ -233,17 +233,23 @@ void measure_mtu(const Place &own, const Place &other, const boot::Secret &key, 
   std::vector<int> sizes{static_cast<int>(largest)};
   for (int size : {9000, 8900, 4200, 2048, 1500, 1492, 1476, 1450, 1420, 1400, 1280, 1000, 576})
     if (size < largest) sizes.push_back(size);
-  out.datagram_mtu = 0;
-  if (!answered(fd.get(), v6, 200, key, deadline)) return;
-  out.datagram_mtu = 200;
+  if (!answered(fd.get(), v6, 200, key, deadline)) {
+    if (!deadline.expired()) out.datagram_mtu = 0;
+    return;
+  }
+  int lost = 0;
   for (const int size : sizes) {
-    if (deadline.expired()) return;
-    if (answered(fd.get(), v6, size, key, deadline)) {
+    const bool through = answered(fd.get(), v6, size, key, deadline);
+    if (!through && deadline.expired()) return; // no answer to it either way
+    if (through) {
       out.datagram_mtu = size;
+      out.datagram_lost = lost;
       return;
     }
-    out.datagram_lost = size;
+    lost = size;
   }
+  out.datagram_mtu = 200;
+  out.datagram_lost = lost;
 }
 
 } // namespace
@@ -255,7 +261,7 @@ Measured measure(Attempt &attempt, const Place &own, const Place &other, const b
   Status s = measure_latency(fd, out, deadline);
   if (s.ok()) s = measure_clock(fd, out, deadline);
   if (!s.ok()) out.problem = "small messages: " + s.error().message;
-  measure_mtu(own, other, key, out, deadline);
+  measure_mtu(own, other, key, out, Deadline::in(deadline.left() / 2)); // the rest is for what takes a stream
   if (!s.ok()) return out;
   s = measure_bandwidth(fd, true, &out.out_gbs, each, deadline);
   if (s.ok()) s = measure_bandwidth(fd, false, &out.in_gbs, each, deadline);

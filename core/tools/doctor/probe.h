@@ -27,7 +27,7 @@ struct Measured {
   double out_gbs = -1, in_gbs = -1; // GB/s, to the other and from it
   double clock_ms = 0;              // its wall clock minus ours
   double clock_error_ms = -1;       // at most so much off
-  int datagram_mtu = -1;            // largest IP packet that was answered; 0: no datagram was, of any size
+  int datagram_mtu = -1;            // largest IP packet that was answered; 0: no datagram was, of any size; -1: not found out
   int datagram_lost = 0;            // smallest that was tried and was not
   std::string problem;
 };

@@ -64,7 +64,6 @@ private:
   void pump(Agent &agent, int fd_index);
   void take_lines(Agent &agent);
   bool all_said() const;
-  int alive() const;
 
   const RemoteOptions &options_;
   Findings *own_;
@@ -118,10 +117,6 @@ void Driver::give_up(Agent &agent, std::string why) {
   agent.in.reset();
 }
 
-int Driver::alive() const {
-  return static_cast<int>(std::count_if(agents_.begin(), agents_.end(), [](const Agent &a) { return !a.gone; }));
-}
-
 bool Driver::all_said() const {
   return std::all_of(agents_.begin(), agents_.end(), [](const Agent &a) { return a.gone || a.finished || a.said; });
 }
@@ -170,7 +165,7 @@ void Driver::pump(Agent &agent, int fd_index) {
 void Driver::turn() {
   const Deadline patience = Deadline::in(std::min<Nanos>(
       deadline_.left(), std::clamp<Nanos>(deadline_.span() / 3, std::chrono::seconds(5), std::chrono::seconds(60))));
-  while (!report_ && alive() > 0 && !all_said()) {
+  while (!report_ && !all_said()) {
     std::vector<pollfd> fds;
     std::vector<std::pair<Agent *, int>> whose;
     for (Agent &a : agents_) {
@@ -204,7 +199,10 @@ Result<nlohmann::json> Driver::run() {
     start.host = agents_[i].host;
     TUTTI_TRY(this->start(agents_[i], start));
   }
-  while (!report_ && alive() > 0 && !deadline_.expired()) {
+  const auto playing = [this] {
+    return std::any_of(agents_.begin(), agents_.end(), [](const Agent &a) { return !a.gone && !a.finished; });
+  };
+  while (!report_ && playing() && !deadline_.expired()) {
     turn();
     if (report_) break;
     nlohmann::json all = nlohmann::json::array();
@@ -225,7 +223,8 @@ Result<nlohmann::json> Driver::run() {
                           options_.shell, a.host, options_.program));
   }
   if (report_) return std::move(*report_);
-  return fail(Code::remote, "no host has delivered a report within {:g} s", options_.timeout_s);
+  return fail(Code::remote, "no host has delivered a report {}",
+              deadline_.expired() ? fmt::format("within {:g} s", options_.timeout_s) : "before all of them ended");
 }
 
 // Agents end when their input does; those that do not are ended.

@@ -23,7 +23,8 @@ std::optional<Place> place_from(const nlohmann::json &j) {
     p.mtu = j.at("mtu").get<int64_t>();
     p.speed_mbps = j.at("speed").get<int64_t>();
     p.made = j.at("made").get<bool>();
-    if (endpoint_of(p, p.port)) return p;
+    const auto e = endpoint_of(p, p.port);
+    if (e && p.prefix <= (e->family() == AF_INET ? 32u : 128u)) return p;
   } catch (const nlohmann::json::exception &) { // another version of this program
   }
   return std::nullopt;

@@ -147,4 +147,5 @@ TEST_CASE("a flight recorder's file is told from a log, with the command that re
   const Explanation e = explain("{\"format\": \"tutti.flight/1\", \"rank\": 0,\n\"operations\": []}\n");
   CHECK(e.flight);
   CHECK(explanation_text(e, "f.json").find("tutti ras diff f.json") != std::string::npos);
+  CHECK_FALSE(explain("error: rank 0: out of memory: 4 MiB\n{\"format\": \"tutti.flight/1\"}\n").flight);
 }
