@@ -10,11 +10,18 @@
 namespace tutti {
 namespace {
 
+constexpr int kPatience = 5000; // ms, for the other end of a pipe
+
 // 0 or errno.
 int write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {
+      pollfd wait{fd, POLLOUT, 0};
+      if (::poll(&wait, 1, kPatience) == 0) return ETIMEDOUT;
+      continue;
+    }
     if (n <= 0) return n < 0 ? errno : EIO;
     text.remove_prefix(static_cast<size_t>(n));
   }
@@ -28,7 +35,7 @@ Status replace_file(const std::string &path, std::string_view text) {
   struct stat st {};
   const bool regular = ::stat(path.c_str(), &st) != 0 || S_ISREG(st.st_mode);
   const std::string name = regular ? fmt::format("{}.{}.{}.tmp", path, ::getpid(), number++) : path;
-  UniqueFd fd(::open(name.c_str(), O_WRONLY | O_CLOEXEC | (regular ? O_CREAT | O_EXCL : 0), 0644));
+  UniqueFd fd(::open(name.c_str(), O_WRONLY | O_CLOEXEC | (regular ? O_CREAT | O_EXCL : O_NONBLOCK), 0644));
   if (!fd) return fail_errno(errno, "cannot write " + path);
   int err = write_all(fd.get(), text);
   if (::close(fd.release()) != 0 && err == 0) err = errno;
@@ -39,7 +46,6 @@ Status replace_file(const std::string &path, std::string_view text) {
 }
 
 Result<std::string> read_file(const std::string &path, size_t most) {
-  constexpr int kPatience = 5000; // ms
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat st {};
   if (!fd || ::fstat(fd.get(), &st) != 0) return fail_errno(errno, "cannot read " + path);

@@ -315,10 +315,19 @@ Result<std::shared_ptr<Member>> Member::split(int color, int key, std::shared_pt
   if (all_came) *all_came = true;
   if (!child) return child;
   std::vector<std::pair<int, int>> order; // (key, rank) of those with this color
+  int wrong = -1;
   for (int r = 0; r < nranks_; r++) {
     Reader reader(all.value()[static_cast<size_t>(r)]);
     const int c = reader.i32(), k = reader.i32();
+    if (!reader.done()) wrong = r;
     if (c == color) order.emplace_back(k, r);
+  }
+  if (wrong >= 0) {
+    hub_.remove_child(comm(), number, rank_);
+    return locate(
+        tutti::fail(Code::invalid_usage, "rank {} splits the communicator, rank {} calls something else", rank_, wrong)
+            .peer(wrong)
+            .phase("split"));
   }
   std::sort(order.begin(), order.end());
   std::vector<int> members;

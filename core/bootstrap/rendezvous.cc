@@ -67,16 +67,21 @@ Result<std::vector<Endpoint>> look_up(const std::string &host, const std::string
   return out;
 }
 
-Result<std::vector<Endpoint>> resolve(const Place &place, const Config &config, Deadline deadline) {
+} // namespace
+
+Result<std::vector<Endpoint>> resolve(const std::string &host, const std::string &from, const Config &config,
+                                      Deadline deadline) {
   using Found = Result<std::vector<Endpoint>>;
   const std::string &text = config.text("socket.family");
   const int family = text == "AF_INET" ? AF_INET : text == "AF_INET6" ? AF_INET6 : AF_UNSPEC;
-  auto found = within<Found>(deadline, [host = place.host, from = place.from, family] { return look_up(host, from, family); });
+  auto found = within<Found>(deadline, [host, from, family] { return look_up(host, from, family); });
   if (found) return std::move(*found);
-  return fail(Code::timeout, "{}: \"{}\" has not been resolved within {}", place.from, place.host, seconds(deadline.span()))
+  return fail(Code::timeout, "{}: \"{}\" has not been resolved within {}", from, host, seconds(deadline.span()))
       .phase("bootstrap")
       .hint("does the name server answer? an IP address needs none");
 }
+
+namespace {
 
 // Debian and others give a host's own name an address of its loopback, where ranks of other hosts reach nothing.
 bool name_of_loopback(const std::string &host, std::span<const Endpoint> where) {
@@ -158,7 +163,7 @@ Status serve(const UniqueId &id, const Place &place, std::span<const Endpoint> w
 }
 
 Result<tuttiUniqueId> id_at(const Place &place, const Config &config, int rank, uint32_t generation, Deadline deadline) {
-  TUTTI_ASSIGN(where, resolve(place, config, deadline));
+  TUTTI_ASSIGN(where, resolve(place.host, place.from, config, deadline));
   TUTTI_ASSIGN(key, job_key(config, place, rank));
   UniqueId id;
   id.secret = key;

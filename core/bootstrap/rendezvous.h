@@ -21,6 +21,9 @@ struct Place {
   std::string from; // the variables that say so, for messages
 };
 Result<tuttiUniqueId> id_from_place(const Place &place, const Config &config, int rank, Deadline deadline);
+// Its addresses, of socket.family alone, without ports. A name server is waited for until the deadline. from: for messages.
+Result<std::vector<Endpoint>> resolve(const std::string &host, const std::string &from, const Config &config,
+                                      Deadline deadline);
 // Ports that depend on the name alone: out of socket.port_range, else below those that systems give to clients; never `taken`.
 std::vector<uint16_t> ports_for(std::string_view name, const Config &config, uint16_t taken = 0);
 

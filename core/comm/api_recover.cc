@@ -151,7 +151,12 @@ tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId *i
   };
   const tuttiResult_t r = comm ? on_comm(comm, of_old) : without_comm(of_new);
   if (r != tuttiSuccess) return r;
-  const Init init = [core, meet](Communicator &self) { return self.init_grown(core, meet); };
+  const Init init = [core, parent, meet](Communicator &self) {
+    bool all_came = false;
+    Status s = self.init_grown(core, meet, &all_came);
+    if (parent && !s.ok() && !all_came) parent->note(s); // its ranks are not in step any more
+    return s;
+  };
   return without_comm([&]() -> Status {
     *newcomm = nullptr;
     return parent ? derive(newcomm, child, parent, init) : create(newcomm, child, init);

@@ -109,7 +109,7 @@ public:
   // The ranks of `parent` that go on: see Bootstrap::shrink(), whose request this is.
   Status init_shrunk(const std::shared_ptr<Core> &parent, Bootstrap::Shrink request);
   // With new ranks, which meet the old ones at `id`; parent: of an old rank, whose number is kept.
-  Status init_grown(const std::shared_ptr<Core> &parent, const std::optional<tuttiUniqueId> &id);
+  Status init_grown(const std::shared_ptr<Core> &parent, const std::optional<tuttiUniqueId> &id, bool *all_came);
   Status finalize();
   void revoke(); // [any thread] ends operations on all ranks, and waits for no peer
   void close();  // frees bootstrap and engine

@@ -58,12 +58,14 @@ struct GrowInfo {
   tuttiUniqueId id{};
 };
 
-Result<tuttiUniqueId> agree_to_grow(Bootstrap &b, int nranks, const std::optional<tuttiUniqueId> &id, Deadline deadline) {
+Result<tuttiUniqueId> agree_to_grow(Bootstrap &b, int nranks, const std::optional<tuttiUniqueId> &id, Deadline deadline,
+                                    bool *all_came) {
   GrowInfo mine;
   mine.nranks = nranks;
   mine.has_id = id.has_value();
   if (id) mine.id = *id;
   TUTTI_ASSIGN(all, b.allgather(std::as_bytes(std::span(&mine, 1)), deadline, "grow"));
+  *all_came = true;
   std::vector<GrowInfo> infos(all.size());
   int owner = -1;
   for (size_t r = 0; r < all.size(); r++) {
@@ -94,12 +96,12 @@ Result<tuttiUniqueId> agree_to_grow(Bootstrap &b, int nranks, const std::optiona
 
 } // namespace
 
-Status Communicator::init_grown(const std::shared_ptr<Core> &parent, const std::optional<tuttiUniqueId> &id) {
+Status Communicator::init_grown(const std::shared_ptr<Core> &parent, const std::optional<tuttiUniqueId> &id, bool *all_came) {
   std::optional<tuttiUniqueId> meet = id;
   if (parent) {
     const log::ScopedRank scope(rank_);
-    TUTTI_ASSIGN(found,
-                 agree_to_grow(*parent->bootstrap, nranks_, id, Deadline::in(options_.config->duration("core.init_timeout"))));
+    TUTTI_ASSIGN(found, agree_to_grow(*parent->bootstrap, nranks_, id,
+                                      Deadline::in(options_.config->duration("core.init_timeout")), all_came));
     meet = found;
   }
   return init({&*meet, 1});

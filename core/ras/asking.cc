@@ -121,8 +121,11 @@ void Asking::connected(uint64_t process, Result<boot::Conn::Ptr> r) {
   }
   if (!r.ok()) {
     const Error &e = r.status().error();
-    if (e.sys_errno == ECONNREFUSED) c.look.seen = Look::Seen::gone;
-    return settle(process, e.sys_errno == ECONNREFUSED ? why_text(c.look) : e.message);
+    if (e.sys_errno != ECONNREFUSED) return settle(process, e.message);
+    if (c.whom.contact.host != plan_.my_host)
+      return settle(process, "it refuses connections: it has ended, or a firewall rejects them");
+    c.look.seen = Look::Seen::gone;
+    return settle(process, why_text(c.look));
   }
   c.conn = std::move(*r);
   std::weak_ptr<Asking> weak = weak_from_this();

@@ -130,6 +130,9 @@ Status Flight::write(std::string_view path, std::string_view reason) {
   if (to.empty())
     return fail(Code::invalid_argument, "dump: no path is given, and record.file says none")
         .hint("give a path, or set TUTTI_RECORD_FILE");
+  if (path.empty() && !plain_file(to)) // nobody may make the service thread wait
+    return fail(Code::invalid_argument, "dump: {} is no plain file", to)
+        .hint("record.file names a file; tuttiCommDump takes a pipe");
   std::lock_guard lock(writing_);
   return write_file(to, reason);
 }

@@ -2,6 +2,7 @@
 #include "base/types.h"
 #include <atomic>
 #include <charconv>
+#include <nlohmann/json.hpp>
 
 namespace tutti::ras {
 namespace {
@@ -10,9 +11,12 @@ std::atomic<uint64_t> failed{0};
 
 constexpr int64_t kStalled = 5'000'000'000; // a wait of so long counts as one
 
+// Of a label, which is UTF-8, whatever the name of a communicator is.
 std::string escaped(std::string_view text) {
+  using nlohmann::json;
+  const std::string valid = json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
   std::string out;
-  for (const char c : text) {
+  for (const char c : valid) {
     if (c == '\\' || c == '"') out += '\\';
     if (c == '\n')
       out += "\\n";

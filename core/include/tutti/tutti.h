@@ -184,7 +184,8 @@ TUTTI_API tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int *exclude, in
 TUTTI_API tuttiResult_t tuttiCommGetUniqueId(tuttiComm_t comm, tuttiUniqueId *id);
 /* A communicator of `nranks` ranks: those of comm, under their old numbers, and new ones behind them. Ranks of comm give rank
  * -1; the one that made the id gives it, the others the same or NULL. New ranks give comm NULL, the id and their number. Who
- * does not come within core.init_timeout is named; comm works on in any case. config NULL: as comm, or as the process. */
+ * does not come within core.init_timeout is named. comm works on, unless it is a rank of comm that has not called. config NULL:
+ * as comm, or as the process. */
 TUTTI_API tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId *id, int rank, tuttiComm_t *newcomm,
                                       const tuttiConfig_t *config);
 /* Completes everything enqueued on all ranks; no operation may follow. Collective: one thread that has several ranks calls it
