@@ -30,7 +30,7 @@ ProcessReport sample() {
   r.threads = 3;
   r.addresses = {"10.0.0.1:80"};
   CommReport c;
-  c.flight.who = {0xab, 0xcd, "wor\"ld\n", 1, 4, r.host, 77, "1.2.3"};
+  c.flight.who = {0xab, 0xcd, "wor\"ld\n\xff", 1, 4, r.host, 77, "1.2.3"};
   c.flight.written_ns = 20'000'000'000;
   EngineState &s = c.flight.record.state;
   s.enqueued = s.started = 3;
@@ -212,7 +212,9 @@ TEST_CASE("metrics keep the text format: each name has one HELP and TYPE before 
       CHECK(lines.insert(line.substr(0, line.rfind(' '))).second); // no series twice
     }
   }
-  const std::string labels = R"({comm="00000000000000ab",name="wor\"ld\n",rank="1")";
+  const std::string labels = R"({comm="00000000000000ab",name="wor\"ld\n)"
+                             "\xef\xbf\xbd"
+                             R"(",rank="1")";
   for (const std::string &part : std::vector<std::string>{
            "tutti_operations_total" + labels + ",coll=\"all_reduce\"} 2\n", "tutti_stalled" + labels + "} 1\n",
            "tutti_oldest_operation_seconds" + labels + "} 9\n", "tutti_blocked_seconds_total" + labels + "} 1.5\n",
