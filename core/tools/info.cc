@@ -8,6 +8,7 @@
 #include "tools/help.h"
 #include "tools/info_channels.h"
 #include "tools/job.h"
+#include "topology/detect.h"
 #include "transport/net_counters.h"
 #include "tutti/tutti.h"
 #include <nlohmann/json.hpp>
