@@ -90,16 +90,16 @@ function(tutti_debug_info)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "-g;${whole}" SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
-# tutti_add_test(NAME LABELS l... SOURCES ... [LIBS ...] [TIMEOUT s]): a doctest binary registered with ctest. A test of several ranks
+# tutti_add_test(NAME LABELS l... SOURCES ... [LIBS ...] [TIMEOUT s] [ARGUMENTS ...]): a doctest binary registered with ctest. A test of several ranks
 # counts as two processors, so that `ctest -j` runs a light test beside it and no second one of its kind.
 function(tutti_add_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;SOURCES;LIBS;ARGUMENTS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests TUTTI_OPTIMIZE 1)
   target_compile_definitions(${name} PRIVATE TUTTI_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TUTTI_BINARY_DIR="${CMAKE_BINARY_DIR}")
   target_link_libraries(${name} PRIVATE tutti_build_flags tutti_test_main ${ARG_LIBS})
   tutti_precompile(${name} FROM tutti_test_main)
-  add_test(NAME ${name} COMMAND ${name})
+  add_test(NAME ${name} COMMAND ${name} ${ARG_ARGUMENTS})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()

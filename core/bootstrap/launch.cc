@@ -3,6 +3,7 @@
 #include "bootstrap/hostlist.h"
 #include "bootstrap/pmi.h"
 #include "bootstrap/rendezvous.h"
+#include "config/secret.h"
 #include "log/log.h"
 #include <atomic>
 #include <charconv>
@@ -101,7 +102,8 @@ void by_comm_id(const Config &config, Launcher *out) {
     return;
   }
   out->name = "TUTTI_RANK";
-  out->missing = "TUTTI_COMM_ID says where the ranks meet: host:port of rank 0, or file:PATH";
+  out->missing =
+      "TUTTI_COMM_ID says where the ranks meet: host:port of rank 0, or file:PATH; or TUTTI_RENDEZVOUS names a store";
 }
 
 void by_pmix(const Config &, Launcher *out) {
@@ -192,6 +194,35 @@ void by_master(const Config &config, Launcher *out) {
   }
   if (out->local_size == out->nranks) return on_host(out);
   at_place(config, *place, out);
+}
+
+// What all ranks of the job know and no other job has; "" = this launcher tells nothing of the kind. Workers that torchrun
+// starts again are another job: those before them may have left something in a store.
+std::string job_name(const Launcher &l, const Config &config) {
+  if (const std::string &given = config.text("core.job_name"); !given.empty()) return given;
+  if (l.name == "srun") return slurm_step();
+  if (l.name == "torchrun" || l.name == "RANK and WORLD_SIZE") {
+    const auto place = master_place(config);
+    if (!place.ok()) return "";
+    const char *again = value_of("TORCHELASTIC_RESTART_COUNT");
+    return fmt::format("{}/{}", place->name, again ? again : "0");
+  }
+  for (const char *name : {"PMIX_NAMESPACE", "FLUX_JOB_ID", "PALS_APID"})
+    if (set(name)) return fmt::format("{}/{}", name, value_of(name));
+  return "";
+}
+
+void by_store(const Config &config, Launcher *out) {
+  const std::string &path = config.text("core.job_key_file");
+  out->job = job_name(*out, config);
+  out->meeting = out->job.empty() ? Meeting::none : Meeting::store;
+  out->where = fmt::format("the root is in rank 0, whose unique id travels through {} under {}, {}",
+                           without_password(config.text("core.rendezvous")), store_key(out->job, 0),
+                           path.empty() ? "readable by all who can read there: see TUTTI_JOB_KEY_FILE"
+                                        : "boxed with the key from TUTTI_JOB_KEY_FILE");
+  out->missing = fmt::format("TUTTI_RENDEZVOUS needs a name of the job, which {} does not tell: set TUTTI_JOB_NAME to what all "
+                             "ranks know and no other job has",
+                             out->name);
 }
 
 // ---- the table, in the order in which it is looked through: what runs inside another launcher comes first
@@ -287,6 +318,7 @@ Result<Launcher> read(const Known &k, const Config &config) {
     out.meeting = Meeting::comm_id;
     out.where = fmt::format("TUTTI_COMM_ID={}", text);
   }
+  if (!config.text("core.rendezvous").empty() && out.meeting != Meeting::comm_id) by_store(config, &out);
   return out;
 }
 
@@ -327,7 +359,7 @@ Status nobody() {
   if (set("TUTTI_NRANKS")) return bad("no launcher found: TUTTI_NRANKS is set and TUTTI_RANK is not");
   return bad("no launcher found: none of its variables is set")
       .hint("start with `tutti run -n N program`, mpirun, mpiexec, srun or torchrun, or set TUTTI_RANK, TUTTI_NRANKS and "
-            "TUTTI_COMM_ID");
+            "TUTTI_COMM_ID or TUTTI_RENDEZVOUS");
 }
 
 Status first_task_is_on_the_first_node() {
@@ -344,6 +376,7 @@ Result<tuttiUniqueId> find_id(Launcher *l, const Config &config, Deadline deadli
   if (l->meeting == Meeting::pmix) return exchange(l, config, deadline, pmix_exchange);
   if (l->meeting == Meeting::pmi) return exchange(l, config, deadline, pmi_exchange);
   if (l->nranks == 1) return Bootstrap::create_id(config);
+  if (l->meeting == Meeting::store) return id_from_store({config.text("core.rendezvous"), l->job}, config, l->rank, deadline);
   if (l->meeting == Meeting::none)
     return bad(fmt::format("started by {} ({}), but not told where the ranks meet", l->name, l->variables)).hint(l->missing);
   TUTTI_ASSIGN(place, slurm ? slurm_place(config) : master_place(config));

@@ -4,6 +4,7 @@
 #include "bootstrap/helper.h"
 #include "bootstrap/hub.h"
 #include "bootstrap/launch.h"
+#include "config/secret.h"
 #include "log/log.h"
 #include <algorithm>
 #include <arpa/inet.h>
@@ -212,7 +213,9 @@ std::vector<uint16_t> ports_for(std::string_view name, const Config &config, uin
 
 Result<HostPort> parse_host_port(std::string_view text) {
   const auto wrong = [&] {
-    return bad(fmt::format("TUTTI_COMM_ID=\"{}\" is neither host:port, [v6]:port nor file:PATH; the port is 1 to 65535", text));
+    return bad(fmt::format("TUTTI_COMM_ID=\"{}\" is neither host:port, [v6]:port nor file:PATH; the port is 1 to 65535{}",
+                           without_password(text),
+                           text.find("://") == std::string_view::npos ? "" : "; stores are for TUTTI_RENDEZVOUS"));
   };
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return wrong();

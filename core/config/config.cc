@@ -1,5 +1,6 @@
 #include "config/impl.h"
 #include "config/names.h"
+#include "config/secret.h"
 #include "config/toml_source.h"
 #include "log/log.h"
 #include "tutti/tutti.h"
@@ -98,7 +99,7 @@ void announce(const Config &config) {
             config.files().empty() ? "none" : fmt::format("{}", fmt::join(config.files(), ", ")));
   for (const auto &[option, setting] : config.all())
     if (setting->origin != "default")
-      log::info(log::Subsys::env, "{} = {} ({})", option->key, quoted(setting->text), setting->origin);
+      log::info(log::Subsys::env, "{} = {} ({})", option->key, quoted(without_password(setting->text)), setting->origin);
 }
 
 } // namespace

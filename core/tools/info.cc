@@ -1,6 +1,7 @@
 // `tutti info`: what this installation is, what it found, and where every setting comes from.
 #include "bootstrap/launch.h"
 #include "comm/startup.h"
+#include "config/secret.h"
 #include "exec/kernels.h"
 #include "plugin/registry.h"
 #include "tools/cli.h"
@@ -56,7 +57,8 @@ void print_host() {
 }
 
 void print_setting(std::string_view key, const Setting &s, bool is_default) {
-  fmt::print("  {:<28} {:<20} {}\n", key, s.text.empty() ? "\"\"" : s.text, is_default ? "default" : s.origin);
+  fmt::print("  {:<28} {:<20} {}\n", key, s.text.empty() ? "\"\"" : without_password(s.text),
+             is_default ? "default" : s.origin);
 }
 
 // Text in lines of at most `width`, each but the first behind `indent` blanks.
@@ -133,7 +135,8 @@ nlohmann::json plugins_json(const Registry &registry) {
 nlohmann::json config_json(const Config &config) {
   nlohmann::json out = nlohmann::json::object();
   for (const auto &[option, setting] : config.all())
-    out[option->key] = {{"value", setting->text}, {"origin", setting->origin}, {"default", option->default_value}};
+    out[option->key] = {
+        {"value", without_password(setting->text)}, {"origin", setting->origin}, {"default", option->default_value}};
   for (const auto &s : config.communicator_settings()) {
     auto &own = out["communicator." + s.name + "." + s.key];
     const std::string before = own.is_null() ? "" : own["value"].get<std::string>() + "; "; // several classes
@@ -213,6 +216,18 @@ void print_collnets(const Registry &registry, const Config &config) {
   }
 }
 
+// Where ranks could meet: what URLs of core.rendezvous may begin with.
+void print_stores(const Registry &registry) {
+  const auto all = registry.all<tutti_store_v1>(TUTTI_STORE);
+  if (all.empty()) return;
+  fmt::print("stores that ranks can meet through (core.rendezvous)\n");
+  for (const auto &s : all) {
+    std::string schemes;
+    for (const char *const *i = s.table->schemes; *i; i++) schemes += fmt::format("{}{}://", schemes.empty() ? "" : ", ", *i);
+    fmt::print("  {:<8} {}\n", s.table->name, schemes);
+  }
+}
+
 int print_config(const Config &config, bool all) {
   int shown = 0;
   for (const auto &[option, setting] : config.all()) {
@@ -264,6 +279,7 @@ int print_all(const Config &config) {
   print_plugins(*started.value().registry, false);
   print_devices(*started.value().registry);
   print_collnets(*started.value().registry, config);
+  print_stores(*started.value().registry);
   if (const Status s = print_channels(config, *started.value().registry, {}); !s.ok()) {
     std::fflush(stdout);
     print_error(s.error().line());

@@ -1,6 +1,7 @@
 // Between processes: inside a job, or started on other hosts.
 #include "tools/doctor/modes.h"
 #include "bootstrap/launch.h"
+#include "comm/startup.h"
 #include "tools/cli.h"
 #include "tools/doctor/log_explain.h"
 #include "tools/doctor/pairs.h"
@@ -127,6 +128,7 @@ int doctor_job(const Args &args) {
     print_error(config.status().error().line());
     return kFailed;
   }
+  provide_services(); // before plugins are opened: ranks may meet through one
   const auto launcher = tools::outer_launcher();
   if (!launcher.ok() || !*launcher) {
     print_error(launcher.ok()
