@@ -5,6 +5,7 @@
 #include "comm/select/limits.h"
 #include "log/log.h"
 #include "plan/chunks.h"
+#include "plugin/guard.h"
 #include "topology/cluster.h"
 #include "transport/collnet_port.h"
 #include <algorithm>
@@ -75,7 +76,7 @@ uint32_t CollnetSetup::choose_device(const Iface<tutti_collnet_v1> &collnet, uin
   for (uint32_t i = 0; nic && i < count; i++) {
     tutti_collnet_dev dev{};
     dev.struct_size = sizeof dev;
-    if (collnet.table->device_info(collnet.plugin->state, i, &dev) < 0) continue;
+    if (guarded(collnet.plugin, "device_info", collnet.table->device_info, collnet.plugin->state, i, &dev) < 0) continue;
     const std::string_view name(dev.name, strnlen(dev.name, sizeof dev.name));
     const bool same = name == nic->name || name.substr(0, name.find(':')) == nic->name; // "mlx5_0:1"
     const int fits = same ? 3 : dev.rail == nic->rail ? 2 : dev.rail < 0 ? 1 : 0;
@@ -99,7 +100,7 @@ Status CollnetSetup::open(Iface<tutti_collnet_v1> *collnet) {
     tutti_status s = TUTTI_OK;
     {
       const auto turn = plugin_setup(c.plugin);
-      s = c.table->device_count(c.plugin->state, &count);
+      s = guarded(c.plugin, "device_count", c.table->device_count, c.plugin->state, &count);
     }
     const Status why = plugin_error(*c.plugin, s < 0 ? s : tutti_status{TUTTI_ERR_UNSUPPORTED}, "looking for devices");
     if (s >= 0 && count > 0) {

@@ -75,7 +75,8 @@ void CollnetPort::close() {
     g->backlog.clear();
   }
   tutti_collnet_completion done[kBatch];
-  for (const Deadline patience = Deadline::in(kCloseTime); t.progress(ctx_, done, kBatch) > 0 && !patience.expired();) {
+  for (const Deadline patience = Deadline::in(kCloseTime);
+       guarded_up_to(kBatch, collnet_.plugin, "progress", t.progress, ctx_, done, kBatch) > 0 && !patience.expired();) {
   }
   {
     std::lock_guard lock(mutex_); // links may be added meanwhile, for operations that will not use them

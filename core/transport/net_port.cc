@@ -117,7 +117,7 @@ void NetPort::close() {
   tutti_net_completion done[kBatch];
   for (const auto &device : devices_)
     for (const Deadline patience = Deadline::in(kCloseTime);
-         t.progress(device->ctx, done, kBatch) > 0 && !patience.expired();) {
+         guarded_up_to(kBatch, net_.plugin, "progress", t.progress, device->ctx, done, kBatch) > 0 && !patience.expired();) {
     }
   for (const auto &link : links_)
     for (NetStage *stage : {&link->small, &link->large, &link->fetched})
