@@ -1,6 +1,7 @@
 #include "plugin/loader.h"
 #include "log/log.h"
 #include "plugin/elf.h"
+#include "plugin/guard.h"
 #include "plugin/services.h"
 #include <algorithm>
 #include <cerrno>
@@ -203,7 +204,7 @@ Status Loader::read_settings(Plugin *plugin) {
 tutti_status Loader::open(Plugin *plugin, std::string *why) {
   give_host(plugin);
   clear_plugin_error();
-  const tutti_status status = plugin->desc->open(&plugin->host, &plugin->state);
+  const tutti_status status = guarded(plugin, "open", plugin->desc->open, &plugin->host, &plugin->state);
   if (status != TUTTI_OK) *why = fmt::format("{} (P-OPEN-01)", plugin_error(*plugin, status, "open() failed").error().message);
   return status;
 }

@@ -3,6 +3,7 @@
 #include "comm/startup.h"
 #include "config/secret.h"
 #include "exec/kernels.h"
+#include "plugin/guard.h"
 #include "plugin/registry.h"
 #include "tools/cli.h"
 #include "tools/doctor/host.h"
@@ -171,14 +172,14 @@ void print_devices(const Registry &registry) {
   int shown = 0;
   for (const auto &net : registry.all<tutti_net_v1>(TUTTI_NET)) {
     uint32_t count = 0;
-    if (const tutti_status s = net.table->device_count(net.plugin->state, &count); s < 0) {
+    if (const tutti_status s = guarded(net.plugin, "device_count", net.table->device_count, net.plugin->state, &count); s < 0) {
       fmt::print("  {}: {}\n", net.table->name, plugin_error(*net.plugin, s, "listing devices").error().line());
       continue;
     }
     for (uint32_t i = 0; i < count; i++, shown++) {
       tutti_net_dev dev{};
       dev.struct_size = sizeof dev;
-      const tutti_status s = net.table->device_info(net.plugin->state, i, &dev);
+      const tutti_status s = guarded(net.plugin, "device_info", net.table->device_info, net.plugin->state, i, &dev);
       if (s < 0)
         fmt::print("  {} {}: {}\n", net.table->name, i, plugin_error(*net.plugin, s, "describing a device").error().line());
       else
@@ -197,7 +198,7 @@ void print_collnets(const Registry &registry, const Config &config) {
   fmt::print("in-network reduction (coll.collnet {}, {})\n", s.text, s.origin);
   for (const auto &c : all) {
     uint32_t count = 0;
-    const tutti_status listed = c.table->device_count(c.plugin->state, &count);
+    const tutti_status listed = guarded(c.plugin, "device_count", c.table->device_count, c.plugin->state, &count);
     if (listed < 0 || count == 0)
       fmt::print("  {}: {}\n", c.table->name,
                  plugin_error(*c.plugin, listed < 0 ? listed : tutti_status{TUTTI_ERR_UNSUPPORTED}, "listing devices")
@@ -206,7 +207,7 @@ void print_collnets(const Registry &registry, const Config &config) {
     for (uint32_t i = 0; i < count; i++) {
       tutti_collnet_dev dev{};
       dev.struct_size = sizeof dev;
-      const tutti_status described = c.table->device_info(c.plugin->state, i, &dev);
+      const tutti_status described = guarded(c.plugin, "device_info", c.table->device_info, c.plugin->state, i, &dev);
       if (described < 0)
         fmt::print("  {} {}: {}\n", c.table->name, i, plugin_error(*c.plugin, described, "describing a device").error().line());
       else

@@ -326,6 +326,7 @@ private:
   void gather(const iovec *iov, int count, uint64_t n) noexcept {
     for (int k = 0; k < count && to_ < n; ++k) {
       const uint64_t part = std::min<uint64_t>(iov[k].iov_len, n - to_);
+      if (part == 0) continue;                           // of an empty message, which has no address
       std::memmove(&ahead_[to_], iov[k].iov_base, part); // the last place is further on in ahead_
       to_ += part;
     }

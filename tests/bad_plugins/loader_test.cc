@@ -1,4 +1,5 @@
 #include "bad_files.h"
+#include "base/time.h"
 #include "log/log.h"
 #include "plugin/elf.h"
 #include "plugin/registry.h"
@@ -55,7 +56,8 @@ TEST_CASE("each broken rule is named in the reason") {
       {"no_table", "P-TABLE-01"},     {"name", "P-ENTRY-06"},          {"id_twice", "P-ENTRY-09"},
       {"id_malformed", "P-ENTRY-09"}, {"older", "P-ENTRY-04"},         {"option_twice", "P-OPT-09"},
       {"refuse", "P-OPEN-01"},        {"proto_byte", "P-PROTO-02"},    {"proto_cut", "P-PROTO-02"},
-      {"proto_store", "P-PROTO-02"},  {"proto_lent", "P-PROTO-02"}};
+      {"proto_store", "P-PROTO-02"},  {"proto_lent", "P-PROTO-02"},    {"open_throws", "P-OPEN-01"},
+      {"open_positive", "P-OPEN-01"}, {"open_unknown", "P-OPEN-01"}};
   for (const auto &[name, rule] : expected) {
     const std::string text = reason(name), which = name; // clang 14: INFO cannot capture a binding
     INFO(which, ": ", text);
@@ -64,6 +66,8 @@ TEST_CASE("each broken rule is named in the reason") {
   }
   CHECK(has(reason("major"), "is built for plugin ABI 2.9, this core speaks 0.9; rebuild it"));
   CHECK(has(reason("refuse"), "the moon is not full"));
+  CHECK(has(reason("open_throws"), "bad-plugin: open() failed: open() threw an exception: the moon is not full"));
+  CHECK(has(reason("open_positive"), "open() answered 77, which is no answer of the plugin contract"));
 }
 
 TEST_CASE("a draft is refused by a core of another minor version, whatever versions that core speaks") {
@@ -181,6 +185,21 @@ TEST_CASE("a plugin cannot flood the log") {
   CHECK(lines <= 300); // three seconds on a slow machine
   CHECK(notices >= 1);
   CHECK(notices <= 3);
+}
+
+TEST_CASE("lines of a plugin that were dropped are counted, and the next second says how many") {
+  bad::Scratch scratch;
+  const std::string at = scratch.path() + "/log";
+  log::configure({log::Level::info, ~0u, at, ""});
+  const auto registry = load({bad::folder("none")});
+  const Plugin &p = *registry->plugins().front();
+  const auto *diag = static_cast<const tutti_host_diag_v1 *>(p.host.get_iface(&p.host, TUTTI_HOST_DIAG));
+  const Deadline limit = Deadline::in(std::chrono::seconds(20));
+  for (bool told = false; !told && !limit.expired(); told = has(bad::read(at), "lines suppressed, a plugin may write 100"))
+    for (int i = 0; i < 1000; i++) diag->log(&p.host, TUTTI_LOG_WARN, "again");
+  log::configure({});
+  CHECK(has(bad::read(at), "bad-plugin: "));
+  CHECK(has(bad::read(at), "lines suppressed, a plugin may write 100 in a second"));
 }
 
 TEST_CASE("files and folders that everybody may write are not trusted") {
