@@ -17,6 +17,7 @@ Fault armed;                   // written before `left` is
 std::atomic<int64_t> left{0};  // calls until it happens; 0: nothing is armed
 std::atomic<bool> owed{false}; // armed, and it has not happened
 std::atomic<bool> now{false};  // a thread of the application is to do it
+std::atomic<bool> held{false}; // meanwhile no other thread says anything
 
 void wake_later() {
   const pid_t self = getpid();
@@ -35,7 +36,7 @@ void happen() {
   if (armed.what == "throw") throw std::runtime_error("as told");
   if (armed.what == "stop") {
     if (armed.wake_s > 0) wake_later();
-    kill(getpid(), SIGSTOP); // all threads of it
+    raise(SIGSTOP); // all threads of the process, this one before it goes on
   }
 }
 
@@ -45,8 +46,14 @@ bool belongs_to_application() {
 }
 
 void call() {
+  held.wait(true);
   if (left.load(std::memory_order_acquire) <= 0 || left.fetch_sub(1) != 1) return;
-  if (!belongs_to_application()) return happen();
+  if (!belongs_to_application()) {
+    held.store(true);
+    happen();
+    held.store(false); // it was stopped, and has been woken
+    return held.notify_all();
+  }
   now.store(true);
   now.notify_all();
 }

@@ -1,10 +1,11 @@
 """The table: which fault, where, and what every survivor must say of it."""
+import os
 import resource
 import shutil
-import os
 
 import network
 import strangers
+from place import connected
 from row import Row
 
 WAIT, JOIN = 2, 3  # seconds: deadlines of an operation and of joining
@@ -14,7 +15,14 @@ TIMES = ["--timeout", str(WAIT), "--init-timeout", str(JOIN)]
 LONG = ["--count", str(1 << 20)]  # 8 MiB: there is a middle
 
 GONE = r"control connection closed: process ended|has gone|missing: 1|process ended|rank 1 .*(ended|left|closed)"
-SILENT = r"does not answer|missing: 1|is stopped|no progress|rank 1"
+SILENT = r"does not answer|missing: (0, )?1|waits for rank 1"
+
+
+def others_first(job):
+    """Who comes late to a job that has ended hears only that it is not there: so the others come before the victim does."""
+    job.start(*(n for n in range(job.row.ranks) if n not in job.row.victims))
+    job.until(lambda: connected() >= 2 if job.place.isolated else job.ranks[0].at("bootstrap"), 20)
+    job.start(*job.row.victims)
 
 
 def steps(phase):
@@ -31,11 +39,13 @@ def process_faults():
         for where, phase, deadline in phases:
             for way, args in WAYS:
                 yield Row(f"{name} {where}, {way}",
-                          ["--what", what, "--when", phase, *args, *TIMES, *(LONG if phase == "operation" else [])],
-                          deadline=deadline, says=says, vary=steps(phase))
+                          ["--tell", "--what", what, "--when", phase, *args, *TIMES, *(LONG if phase == "operation" else [])],
+                          deadline=deadline, says=says, vary=steps(phase),
+                          act=others_first if phase == "bootstrap" else None)
     for where, phase, deadline in phases[:3]:
         yield Row(f"kill -9 of rank 0 {where}, shm", ["--what", "die", "--when", phase, *SHM, *TIMES, *(LONG if phase == "operation" else [])],
-                  deadline=deadline, victims=(0,), vary=steps(phase), says=r"rank 0|root|missing: 0", also_names=r"\broot\b")
+                  deadline=deadline, victims=(0,), vary=steps(phase), says=r"rank 0|root|missing: 0|made the unique id",
+                  also_names=r"\broot\b|made the unique id")
 
 
 def misunderstandings():
@@ -92,10 +102,10 @@ def shortages():
               env={"TUTTI_RECORD_FILE": "FOLDER/disk/flight.json"}, act=dump_to_full_disk, isolated=True)
     few = {"shm": 8, "socket": 8}
     for way, args in WAYS:
-        yield Row(f"no file descriptors on one rank, {way}", [*args, *TIMES, "--rounds", "3"], deadline=JOIN, expect="either",
+        yield Row(f"no file descriptors on one rank, {way}", [*args, *TIMES, "--rounds", "3"], deadline=2 * JOIN, expect="either",
                   victim_speaks=True, limits=lambda run, least=few[way]: {resource.RLIMIT_NOFILE: least + run})
-        yield Row(f"no memory on one rank, {way}", [*args, *TIMES, "--rounds", "3"], deadline=JOIN, expect="either",
-                  victim_speaks=True, limits=lambda run: {resource.RLIMIT_AS: (96 + 16 * run) << 20})
+        yield Row(f"no memory on one rank, {way}", [*args, *TIMES, "--rounds", "3"], deadline=2 * JOIN, expect="either",
+                  victim_speaks=True, limits=lambda run: {resource.RLIMIT_AS: (40 + 8 * run) << 20})
     yield Row("a cap that is too small for a communicator", [*SHM, *TIMES, "--rounds", "3"], deadline=JOIN, expect="either", victims=(),
               env={"TUTTI_MEMORY_CAP": "1MiB", "TUTTI_MIN_CHANNELS": "16", "TUTTI_BUFFSIZE": "4MiB"}, seconds=2)
 
