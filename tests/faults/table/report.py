@@ -51,7 +51,9 @@ def seconds(runs, row):
 
 
 def cells(row, runs):
-    said = next((r["said"] for r in runs if r["said"]), "") or ("all ranks went on, with right results" if row.expect != "error" else "")
+    said = next((r["said"] for r in runs if r["said"]), "")
+    if not said and row.expect != "error":
+        said = next((r["complaints"][0] for r in runs if r["complaints"]), "all ranks went on, with right results")
     said = said.replace("|", "\\|")
     return [row.name, len(runs), sum(r["right"] for r in runs), sum(r["named"] for r in runs) if row.expect != "right" else "",
             sum(r["wrong"] for r in runs), sum(r["hung"] for r in runs), sum(r["crashed"] for r in runs), sum(bool(r["left"]) for r in runs),

@@ -25,8 +25,11 @@ def others_first(job):
     job.start(*job.row.victims)
 
 
-def steps(phase):
-    """Every run strikes elsewhere in the phase."""
+def steps(phase, what="die"):
+    """Every run strikes elsewhere in the phase. Who exits or throws does so at leisure: after the first word of a finalize it would be
+    too late."""
+    if phase == "finalize" and what in ("exit", "throw"):
+        return None
     return {"bootstrap": lambda run: ["--step", str(run)], "connect": lambda run: ["--step", str(run)],
             "operation": lambda run: ["--step", str(3 * run % 64)], "finalize": lambda run: ["--step", str(run % 2)]}[phase]
 
@@ -40,7 +43,7 @@ def process_faults():
             for way, args in WAYS:
                 yield Row(f"{name} {where}, {way}",
                           ["--tell", "--what", what, "--when", phase, *args, *TIMES, *(LONG if phase == "operation" else [])],
-                          deadline=deadline, says=says, vary=steps(phase),
+                          deadline=deadline, says=says, vary=steps(phase, what),
                           act=others_first if phase == "bootstrap" else None)
     for where, phase, deadline in phases[:3]:
         yield Row(f"kill -9 of rank 0 {where}, shm", ["--what", "die", "--when", phase, *SHM, *TIMES, *(LONG if phase == "operation" else [])],
@@ -105,7 +108,7 @@ def shortages():
         yield Row(f"no file descriptors on one rank, {way}", [*args, *TIMES, "--rounds", "3"], deadline=2 * JOIN, expect="either",
                   victim_speaks=True, limits=lambda run, least=few[way]: {resource.RLIMIT_NOFILE: least + run})
         yield Row(f"no memory on one rank, {way}", [*args, *TIMES, "--rounds", "3"], deadline=2 * JOIN, expect="either",
-                  victim_speaks=True, limits=lambda run: {resource.RLIMIT_AS: (40 + 8 * run) << 20})
+                  victim_speaks=True, limits=lambda run: {resource.RLIMIT_AS: (16 + run) << 20})
     yield Row("a cap that is too small for a communicator", [*SHM, *TIMES, "--rounds", "3"], deadline=JOIN, expect="either", victims=(),
               env={"TUTTI_MEMORY_CAP": "1MiB", "TUTTI_MIN_CHANNELS": "16", "TUTTI_BUFFSIZE": "4MiB"}, seconds=2)
 
