@@ -34,7 +34,7 @@ private:
   void death(Draw &draw, int who);
   bool leave(int who);
   void grow(uint64_t step);
-  void restart();
+  void restart(uint64_t step);
   void look_for_leaks();
   bool come(); // makes the first communicator
 

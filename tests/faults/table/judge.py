@@ -84,7 +84,8 @@ def _judge_verdict(row, job, rank, last, out):
         return
     out.said = out.said or text
     culprits = row.culprits(rank.number)
-    if not (last["peer"] in culprits or names(text, culprits) or (row.also_names and re.search(row.also_names, text))):
+    itself = row.limits and rank.number in row.victims  # what it lacks is its own affair, and says so
+    if not (itself or last["peer"] in culprits or names(text, culprits) or (row.also_names and re.search(row.also_names, text))):
         out.named = False
         out.complaints.append(f"{who} does not name rank {' or '.join(map(str, culprits))}: {text}")
     says = row.victim_says if rank.number in row.victims else row.says
