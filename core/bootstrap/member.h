@@ -98,6 +98,7 @@ private:
   CheckIn check_in_data(const Seat &seat, Deadline deadline) const;
   void dial_root(const Seat &seat, Deadline deadline);
   void root_frame(FrameType type, const Bytes &data);
+  Error with_own_view(Error e) const;
   void root_lost(const Status &why);
   void connect_ring(const Contact &to, const std::shared_ptr<Member> &same_process);
   void ring_neighbour(int rank, const std::shared_ptr<Member> &member); // of this process [any]

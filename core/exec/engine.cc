@@ -312,7 +312,7 @@ void EngineImpl::on_blocked() {
   note_waiting();
   look_for_disagreement();
   if (!failed()) inquire(now);
-  if (!failed() && now - blocked_since_ >= patience()) expire(now - blocked_since_);
+  if (!failed()) expire(now - blocked_since_);
 }
 
 void EngineImpl::die(Error error) {
