@@ -2,6 +2,7 @@
 #include "sockets.h"
 #include <atomic>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <random>
 #include <sys/epoll.h>
@@ -76,6 +77,15 @@ std::string errno_text(int err) {
 uint64_t unread(int fd) {
   int bytes = 0;
   return ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
+}
+
+bool all_acknowledged(int fd) {
+  int bytes = 0;
+  return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes == 0;
+}
+
+void acknowledge_at_once(int fd) {
+  set_int(fd, IPPROTO_TCP, TCP_QUICKACK, 1);
 }
 
 int why_broken(int fd, int err) {
