@@ -90,6 +90,9 @@ void acknowledge_at_once(int fd) {
 
 int why_broken(int fd, int err) {
   if (err != EPIPE) return err;
+  int pending = 0; // behind bytes that nobody has read yet
+  socklen_t len = sizeof pending;
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &pending, &len) == 0 && pending != 0) return pending;
   char byte;
   const ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return n < 0 && !would_block(errno) ? errno : closed_by_peer;
