@@ -134,6 +134,7 @@ private:
     const std::shared_ptr<Wire> lost = over ? over : wire_;
     if (left) old_.push_back({wire_, left});
     if (over_left) old_.push_back({over, over_left});
+    if (hello.moved_to != Identity{}) moved_to_ = hello.moved_to; // also when the next attempt says so again
     void_before_ = hello.void_before;
     auto wire = std::make_shared<Wire>();
     wire->fd = std::move(fd);
