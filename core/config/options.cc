@@ -64,6 +64,9 @@ const std::vector<Option> &table() {
      .env = "TUTTI_TUNER_PLUGIN", .scope = Scope::communicator, .agree = true},
     {.key = "plugins.disable", .type = TUTTI_OPT_STRING_LIST, .help = "plugins that are not loaded, by name",
      .env = "TUTTI_PLUGIN_DISABLE", .agree = true},
+    {.key = "plugins.allow_unsafe", .type = TUTTI_OPT_BOOL, .default_value = "false",
+     .help = "also use plugin files and folders that others than root and this user can change",
+     .env = "TUTTI_PLUGIN_ALLOW_UNSAFE"},
 
     // ---- net
     {.key = "net.name", .help = "network to use, by name, any case (empty = the fastest that works)",
