@@ -285,7 +285,7 @@ std::optional<FrameHeader> decode_header(std::span<const std::byte, kFrameHeader
   h.fd = flags & 1;
   const uint16_t zero = r.u16();
   h.tag = r.u64();
-  if (h.length > kFrameLimit || type < 1 || type > static_cast<uint8_t>(FrameType::answer) || flags > 1 || zero != 0) return {};
+  if (h.length > kFrameLimit || type < 1 || type > static_cast<uint8_t>(FrameType::ack) || flags > 1 || zero != 0) return {};
   return h;
 }
 

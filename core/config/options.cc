@@ -117,8 +117,11 @@ const std::vector<Option> &table() {
      .help = "pause after the n-th failed attempt is n times this",
      .env = "TUTTI_SOCKET_RETRY_SLEEP", .aliases = {"NCCL_SOCKET_RETRY_SLEEP_MSEC"}, .min = 0, .max = 60 * kSecond},
     {.key = "socket.dead_after", .type = TUTTI_OPT_DURATION, .default_value = "15s",
-     .help = "silence after which another host, or the link to it, counts as dead on the control plane",
+     .help = "silence of another host after which a connection to it counts as lost on the control plane",
      .env = "TUTTI_SOCKET_DEAD_AFTER", .min = 2 * kSecond, .max = 3600 * kSecond},
+    {.key = "socket.reconnect_timeout", .type = TUTTI_OPT_DURATION, .default_value = "60s",
+     .help = "how long restoring a lost connection of the control plane between hosts may take (0 = a lost one is an error at once)",
+     .env = "TUTTI_SOCKET_RECONNECT_TIMEOUT", .min = 0, .max = 24 * 3600 * kSecond},
     {.key = "socket.handshake_timeout", .type = TUTTI_OPT_DURATION, .default_value = "0s",
      .help = "longest wait for another process to prove itself, or to know the rank that is looked for, on the control plane "
              "(0 = a quarter of core.init_timeout, at least 5 s)",

@@ -37,6 +37,7 @@ struct CommReport {
   bool collnet = false;
   std::string collnet_lost; // why
   std::vector<int> left;    // ranks that have said goodbye
+  std::map<int, std::string> restoring; // control connections that are lost and not restored yet, by peer
 };
 
 struct ProcessReport {

@@ -4,6 +4,7 @@
 #   reset  a firewall that resets all established connections of net-socket for a while
 #   kill   the kernels abort single connections (ss -K)
 #   silent a firewall that drops everything, longer than the plugin waits before it dials anew
+#   long   the same for 30 s and on all ports: the control plane's connections are lost, too, and come back
 # Exit 77: not possible here. Everything made is removed again, whatever happens.
 set -u
 program=$1 kind=$2
@@ -24,7 +25,7 @@ for ns in $a $b; do
   ip -n $ns addr add 10.78.0.$i/24 dev veth0 && ip -n $ns link set veth0 up && ip -n $ns link set lo up || exit 1
   i=$((i + 1))
 done
-# The control plane has connections and time limits of its own: only the ports of net-socket are touched, and its limit is long.
+# All kinds but down and long touch the ports of net-socket only: the control plane has connections and time limits of its own.
 control=4478 first=30000 last=30999
 filter() { # namespace, rule
   ip netns exec $1 nft -f - <<EOF || { echo "skipped: no nftables here"; exit 77; }
@@ -42,7 +43,7 @@ unfilter() { ip netns exec $1 nft delete table inet t; }
 for r in 0 1 2 3; do
   ns=$a
   ((r > 1)) && ns=$b
-  TUTTI_SHM_DISABLE=1 TUTTI_RANK=$r TUTTI_NRANKS=4 TUTTI_COMM_ID=10.78.0.1:$control TUTTI_INIT_TIMEOUT=60s TUTTI_SOCKET_DEAD_AFTER=60s TUTTI_TEST_STOP=$stop \
+  TUTTI_SHM_DISABLE=1 TUTTI_RANK=$r TUTTI_NRANKS=4 TUTTI_COMM_ID=10.78.0.1:$control TUTTI_INIT_TIMEOUT=60s TUTTI_TEST_STOP=$stop \
     TUTTI_PLUGIN_NET_SOCKET_SILENCE=2s TUTTI_PLUGIN_NET_SOCKET_PORT_RANGE=$first-$last TUTTI_DEBUG=debug \
     ip netns exec $ns "$program" --no-intro --test-case="operations go on*" >"$logs/$r" 2>&1 &
   pids+=($!)
@@ -76,6 +77,16 @@ silent)
   unfilter $b
   sleep 4
   ;;
+long)
+  for ns in $a $b; do
+    ip netns exec $ns nft "table inet t { chain in { type filter hook input priority 0; iifname \"veth0\" drop; }; }" ||
+      { echo "skipped: no nftables here"; exit 77; }
+  done
+  sleep 30
+  unfilter $a
+  unfilter $b
+  sleep 8
+  ;;
 *)
   echo "unknown kind $kind"
   exit 1
@@ -85,7 +96,9 @@ touch "$stop"
 failed=0
 for p in "${pids[@]}"; do wait "$p" || failed=1; done
 restored=$(cat "$logs"/* | grep -c "restored after")
-echo "$kind: $restored connections restored"
+control_restored=$(cat "$logs"/* | grep -c "bootstrap.*restored after\|comm 0x.*restored after")
+echo "$kind: $restored connections restored, $control_restored of the control plane"
+[ $kind = long ] && ((control_restored == 0)) && failed=1
 ((restored > 0)) || { [ $kind = down ] && echo "TCP itself has held through this one" || failed=1; }
 ((failed)) && tail -n 20 "$logs"/*
 exit $failed
