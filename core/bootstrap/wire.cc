@@ -19,8 +19,8 @@ uint32_t checksum(std::span<const std::byte> data) {
   return h;
 }
 
-template <size_t N> void copy(std::span<const std::byte> from, std::array<std::byte, N> *to) {
-  if (from.size() == N) std::memcpy(to->data(), from.data(), N);
+template <class T> void copy(std::span<const std::byte> from, T *to) {
+  if (from.size() == to->size()) std::memcpy(to->data(), from.data(), from.size());
 }
 
 } // namespace
@@ -158,6 +158,7 @@ tuttiUniqueId encode(const UniqueId &id) {
   out.insert(out.end(), t.begin(), t.end());
   tuttiUniqueId result;
   std::memcpy(result.internal, out.data(), TUTTI_UNIQUE_ID_BYTES);
+  wipe(out);
   return result;
 }
 

@@ -2,6 +2,7 @@
 // of strangers: they check every length and never allocate more than what arrived.
 #pragma once
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/secret.h"
 #include <netinet/in.h>
 #include <optional>
 #include <sys/socket.h>
@@ -48,8 +49,6 @@ private:
   size_t at_ = 0;
   bool ok_ = true;
 };
-
-using Secret = std::array<std::byte, 32>;
 
 // An IPv4 or IPv6 address with its port.
 struct Endpoint {
