@@ -334,7 +334,6 @@ void Member::on_failure(std::function<void(const Error &)> fn) {
 void Member::report_failure(const Error &error) {
   Error e = error;
   if (e.rank < 0) e.rank = rank_;
-  if (e.code == Code::timeout) e.message += outage_note();
   if (e.phase == "abort" && e.peer == rank_) council_.stop(e, true);
   fail(std::move(e));
 }

@@ -54,6 +54,7 @@ public:
     std::string text() const;
   };
   std::vector<Reconnecting> reconnecting() const;
+  std::string outage_note() const; // Bootstrap::lost_connections()
 
   // ---- for the hub and other members
   const Secret &key() const { return identity_.key; }
@@ -159,6 +160,7 @@ private:
   void send_waiting(int to, Link &link);
   void send_all(FrameType type, const Bytes &data, int except);
   void leave_links(bool clean);
+  void say_goodbye(Link &link);
   void leave_link(int peer, Link &link);
   void when_written(const std::shared_ptr<std::promise<void>> &done, Clock::time_point limit);
   void left_link(int peer); // one that was still being made when the rank left
@@ -183,7 +185,6 @@ private:
   void restored(int peer, Link &link);
   void not_restored(int peer, bool ended);
   void forget(int peer, Link &link);
-  std::string outage_note() const; // "; connection to rank 5 ...", "" where all are well [any]
 
   // allgather [any]
   bool expects(uint64_t seq) const;

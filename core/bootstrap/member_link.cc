@@ -171,6 +171,7 @@ void Member::frame(int from, Frame f) {
     link.conns.clear();
     link.tx = nullptr;
     forget(from, link);
+    if (left_) return left_link(from);
     return peer_gone(from, clean);
   }
   default:
@@ -192,7 +193,8 @@ void Member::lost(int peer, const Conn::Ptr &conn, const Status &why) {
   if (link.tx == conn) link.tx = nullptr;
   if (link.gone) return;
   if (candidate) return candidate_lost(peer, link, why);
-  if (!live && !conn->is_unix()) return; // it had not begun
+  if (!live && !conn->is_unix()) return;                           // it had not begun
+  if (left_ && why.error().sys_errno == 0) return left_link(peer); // the other end has read the goodbye, and closed
   if (live && may_resume(peer, link)) return interrupted(peer, link, why);
   if (pass_over(peer, link)) return;
   fail(about(peer, Code::remote, fmt::format("{}: {}", name(peer), why.error().message)));
@@ -244,13 +246,16 @@ void Member::flood(const Error &error) {
   if (local_root_) local_root_->failed(generation_, rank_, error);
 }
 
-// What was sent before leaving still arrives: a connection that is being made or restored for it gets a moment to come about.
+// What was sent before leaving still arrives: a connection that is being made or restored for it gets a moment to come about,
+// and one that may have to be restored stays until its other end has closed it.
 void Member::leave_links(bool clean) {
   left_ = clean;
   for (auto it = links_.begin(); it != links_.end();) {
     Link &link = it->second;
-    const bool comes = link.dialer || link.candidate || link.restoring;
-    if (!link.tx && !link.gone && comes && !(link.waiting.empty() && link.kept.empty())) {
+    const bool comes = !link.tx && (link.dialer || link.candidate || link.restoring);
+    const bool may_break = link.live && link.tx == link.live && !link.kept.empty() && may_resume(it->first, link);
+    if (!link.gone && (may_break || (comes && !(link.waiting.empty() && link.kept.empty())))) {
+      if (may_break) say_goodbye(link);
       ++it;
       continue;
     }
@@ -269,12 +274,16 @@ void Member::leave_links(bool clean) {
   });
 }
 
+void Member::say_goodbye(Link &link) {
+  const std::vector<Conn::Ptr> conns = link.conns; // one may get lost meanwhile
+  for (const auto &c : conns)
+    c->send(FrameType::goodbye, 0, Bytes{std::byte(*left_ ? 1 : 0)}); // on each: they are read in any order
+}
+
 void Member::leave_link(int peer, Link &link) {
   send_waiting(peer, link);
-  for (const auto &c : link.conns) {
-    c->send(FrameType::goodbye, 0, Bytes{std::byte(*left_ ? 1 : 0)}); // on each: they are read in any order
-    c->finish();
-  }
+  say_goodbye(link);
+  for (const auto &c : link.conns) c->finish();
   forget(peer, link);
 }
 
