@@ -31,7 +31,9 @@ Result<UniqueId> read_id_file(const std::string &path) {
   tuttiUniqueId raw;
   if (pread(fd.get(), raw.internal, sizeof raw.internal, 0) != static_cast<ssize_t>(sizeof raw.internal))
     return fail(Code::timeout, "file {} is incomplete", path);
-  return decode(raw);
+  auto id = decode(raw);
+  wipe(std::as_writable_bytes(std::span(raw.internal)));
+  return id;
 }
 
 Status write_id_file(const std::string &path, const tuttiUniqueId &id) {
@@ -44,6 +46,8 @@ Status write_id_file(const std::string &path, const tuttiUniqueId &id) {
   const std::string temporary = fmt::format("{}.{:016x}", path, random_u64());
   UniqueFd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return fail_errno(errno, "cannot create " + temporary).phase("bootstrap");
+  if (fchmod(fd.get(), 0600) != 0)
+    return fail_errno(errno, "cannot set the mode of " + temporary).phase("bootstrap"); // of any umask
   const bool written = write(fd.get(), id.internal, sizeof id.internal) == static_cast<ssize_t>(sizeof id.internal);
   int err = written ? 0 : (errno ? errno : EIO);
   if (err == 0 && rename(temporary.c_str(), path.c_str()) != 0) err = errno;

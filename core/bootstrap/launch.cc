@@ -19,7 +19,7 @@ namespace {
 using Meeting = Launcher::Meeting;
 
 const char *value_of(const char *name) {
-  const char *v = std::getenv(name);
+  const char *v = ::secure_getenv(name);
   return v && *v ? v : nullptr;
 }
 bool set(const char *name) {
@@ -54,7 +54,7 @@ struct Known {
 Status read_number(const Names &names, int *to, std::string *variables) {
   const char *name = names.first_set();
   if (!name) return {};
-  const char *text = std::getenv(name), *end = text + std::strlen(text);
+  const char *text = ::secure_getenv(name), *end = text + std::strlen(text);
   int v = 0;
   const auto [p, ec] = std::from_chars(text, end, v);
   if (ec != std::errc() || p != end || v < 0) return bad(fmt::format("{}=\"{}\" is not a number of at least 0", name, text));
@@ -70,10 +70,10 @@ Status read_slurm_local_size(Launcher *out) {
   if (!name) return {};
   int node = -1;
   TUTTI_TRY(read_number({{"SLURM_NODEID"}}, &node, &out->variables));
-  auto tasks = tasks_on_node(std::getenv(name), node);
+  auto tasks = tasks_on_node(::secure_getenv(name), node);
   if (!tasks.ok()) return bad(fmt::format("{}: {}", name, tasks.status().error().message));
   out->local_size = *tasks;
-  out->variables += fmt::format(", {}={}", name, std::getenv(name));
+  out->variables += fmt::format(", {}={}", name, ::secure_getenv(name));
   return {};
 }
 
@@ -150,13 +150,13 @@ void on_host(Launcher *out) {
 Result<Place> slurm_place(const Config &config) {
   const char *name = kNodelist.first_set();
   if (!name) return bad(fmt::format("srun set no {}, which would tell the host of rank 0", kNodelist.text()));
-  auto hosts = expand_hostlist(std::getenv(name));
+  auto hosts = expand_hostlist(::secure_getenv(name));
   if (!hosts.ok()) return bad(fmt::format("{}: {}", name, hosts.status().error().message));
   Place p;
   p.name = slurm_step();
   p.host = hosts->size() == 1 ? "" : hosts->front();
   p.ports = ports_for(p.name, config);
-  p.from = fmt::format("{}={}", name, std::getenv(name));
+  p.from = fmt::format("{}={}", name, ::secure_getenv(name));
   return p;
 }
 
@@ -180,7 +180,7 @@ Result<Place> master_place(const Config &config) {
   if (!store.ok()) return bad(fmt::format("{} is no host and no port of 1 to 65535", p.from));
   p.host = store->host;
   const char *run = value_of("TORCHELASTIC_RUN_ID");
-  p.name = fmt::format("torch/{}/{}/{}/{}", host, port, run ? run : "", std::getenv("WORLD_SIZE"));
+  p.name = fmt::format("torch/{}/{}/{}/{}", host, port, run ? run : "", ::secure_getenv("WORLD_SIZE"));
   p.ports = ports_for(p.name, config, store->port); // that one belongs to its own store
   return p;
 }
@@ -232,9 +232,9 @@ void by_store(const Config &config, Launcher *out) {
 bool torchrun() {
   if (set("TORCHELASTIC_RUN_ID")) return true;
   if (!set("RANK") || !set("WORLD_SIZE") || !set("LOCAL_RANK")) return false;
-  const std::string size = std::getenv("WORLD_SIZE");
+  const std::string size = ::secure_getenv("WORLD_SIZE");
   for (const char *name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"})
-    if (set(name)) return size != std::getenv(name);
+    if (set(name)) return size != ::secure_getenv(name);
   return true;
 }
 
@@ -311,7 +311,7 @@ Result<Launcher> read(const Known &k, const Config &config) {
   TUTTI_TRY(read_number(k.local_rank, &out.local_rank, &out.variables));
   TUTTI_TRY(read_number(k.local_size, &out.local_size, &out.variables));
   if (k.meet == by_slurm || k.meet == by_pmi) TUTTI_TRY(read_slurm_local_size(&out));
-  if (k.meet == by_pmix && out.variables.empty()) out.variables = fmt::format("PMIX_RANK={}", std::getenv("PMIX_RANK"));
+  if (k.meet == by_pmix && out.variables.empty()) out.variables = fmt::format("PMIX_RANK={}", ::secure_getenv("PMIX_RANK"));
   TUTTI_TRY(check(k, out));
   k.meet(config, &out);
   if (const std::string &text = config.text("core.comm_id"); !text.empty() && out.meeting != Meeting::comm_id) {
@@ -366,7 +366,7 @@ Status first_task_is_on_the_first_node() {
   const char *node = value_of("SLURM_NODEID");
   if (!node || std::strcmp(node, "0") == 0) return {};
   return bad(fmt::format("rank 0 (SLURM_PROCID=0) is on node {} of {}, where the others do not look for it", node,
-                         std::getenv(kNodelist.first_set())))
+                         ::secure_getenv(kNodelist.first_set())))
       .hint("set TUTTI_COMM_ID=host:port with a free port of its host, or start with srun --mpi=pmi2");
 }
 

@@ -39,6 +39,10 @@ Result<Secret> read_job_key(const std::string &path) {
         st.st_mode & 07777));
   std::array<std::byte, 4096> buf;
   const ssize_t n = read(fd.get(), buf.data(), buf.size());
+  struct Wiped {
+    std::span<std::byte> bytes;
+    ~Wiped() { wipe(bytes); }
+  } wiped{buf};
   if (n < 16)
     return bad(fmt::format("job key file {}: it holds {} bytes, at least 16 are needed", path, std::max<ssize_t>(n, 0)));
   return hash_to_secret("tutti job key", std::span(buf).first(static_cast<size_t>(n)));

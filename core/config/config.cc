@@ -263,12 +263,13 @@ Result<std::shared_ptr<const Config>> config::load_from(const std::map<std::stri
 // The user's variables, home and working directory could name plugins, keys and files to write with rights the user lacks.
 Result<std::shared_ptr<const Config>> config::load_privileged(const std::map<std::string, std::string> &environment,
                                                               SearchPaths paths) {
-  for (const auto &[name, value] : environment)
-    if (name.starts_with("TUTTI_") && !name.starts_with(kTestEnv)) {
-      log::write_once(log::Level::warn, log::Subsys::env, "privileged",
-                      fmt::format("{} and all other settings of the environment are ignored: the process is privileged", name));
-      break;
-    }
+  const auto set = std::find_if(environment.begin(), environment.end(), [](const auto &v) {
+    return (v.first.starts_with("TUTTI_") || v.first.starts_with("NCCL_")) && !v.first.starts_with(kTestEnv);
+  });
+  const bool any = set != environment.end();
+  log::write_once(any ? log::Level::warn : log::Level::info, log::Subsys::env, "privileged",
+                  fmt::format("{}the environment is not read: the process has more rights than who started it",
+                              any ? set->first + " is ignored: " : ""));
   paths.local.clear();
   return load_from({}, paths);
 }

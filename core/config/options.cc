@@ -69,6 +69,9 @@ const std::vector<Option> &table() {
      .env = "TUTTI_TUNER_PLUGIN", .scope = Scope::communicator, .agree = true},
     {.key = "plugins.disable", .type = TUTTI_OPT_STRING_LIST, .help = "plugins that are not loaded, by name",
      .env = "TUTTI_PLUGIN_DISABLE", .agree = true},
+    {.key = "plugins.allow_unsafe", .type = TUTTI_OPT_BOOL, .default_value = "false",
+     .help = "also use plugin files and folders that others than root and this user can change",
+     .env = "TUTTI_PLUGIN_ALLOW_UNSAFE"},
 
     // ---- net
     {.key = "net.name", .help = "network to use, by name, any case (empty = the fastest that works)",
@@ -119,8 +122,11 @@ const std::vector<Option> &table() {
      .help = "pause after the n-th failed attempt is n times this",
      .env = "TUTTI_SOCKET_RETRY_SLEEP", .aliases = {"NCCL_SOCKET_RETRY_SLEEP_MSEC"}, .min = 0, .max = 60 * kSecond},
     {.key = "socket.dead_after", .type = TUTTI_OPT_DURATION, .default_value = "15s",
-     .help = "silence after which another host, or the link to it, counts as dead on the control plane",
+     .help = "silence of another host after which a connection to it counts as lost on the control plane",
      .env = "TUTTI_SOCKET_DEAD_AFTER", .min = 2 * kSecond, .max = 3600 * kSecond},
+    {.key = "socket.reconnect_timeout", .type = TUTTI_OPT_DURATION, .default_value = "60s",
+     .help = "how long restoring a lost connection of the control plane between hosts may take (0 = a lost one is an error at once)",
+     .env = "TUTTI_SOCKET_RECONNECT_TIMEOUT", .min = 0, .max = 24 * 3600 * kSecond},
     {.key = "socket.handshake_timeout", .type = TUTTI_OPT_DURATION, .default_value = "0s",
      .help = "longest wait for another process to prove itself, or to know the rank that is looked for, on the control plane "
              "(0 = a quarter of core.init_timeout, at least 5 s)",

@@ -115,6 +115,7 @@ private:
     line(2, "operations of a rank: {} started, {} completed{}", span(c.started), span(c.completed), rates);
     if (c.oldest) line(2, "oldest: {}, called {} ago", c.oldest->text, rasdiff::time_text(c.oldest_age_ns));
     add_ranks(job, c);
+    add_restoring(c);
     add_links(c);
     if (options_.rank >= 0) add_rank(job, c);
   }
@@ -148,6 +149,16 @@ private:
     std::sort(lines.begin(), lines.end());
     for (size_t i = 0; i < lines.size() && i < kMostLines; i++) line(2, "{}", lines[i].second);
     if (lines.size() > kMostLines) line(2, "and {} more; --json has all", lines.size() - kMostLines);
+  }
+
+  void add_restoring(const CommView &c) {
+    size_t lines = 0, all = 0;
+    for (const auto &[r, rank] : c.ranks) {
+      if (!rank.now) continue;
+      for (const auto &[peer, what] : rank.now->restoring)
+        if (++all; lines < kMostLines) lines++, line(2, "rank {}: {}", r, what);
+    }
+    if (all > lines) line(2, "and {} more lost connections; --json has all", all - lines);
   }
 
   void add_links(const CommView &c) {

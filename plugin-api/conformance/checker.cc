@@ -246,7 +246,9 @@ CheckReport check_plugin(const std::string &path, const CheckSettings &settings)
   std::error_code ec;
   const std::filesystem::path absolute = std::filesystem::absolute(path, ec); // a bare name would be searched by dlopen
   const std::string file = ec ? path : absolute.string();
-  const StaticFindings findings = check_file(file);
+  StaticFindings findings = check_file(file);
+  const std::filesystem::path real = std::filesystem::canonical(file, ec);
+  for (StaticFinding &f : check_directory((ec ? absolute : real).parent_path().string())) findings.push_back(std::move(f));
   for (const StaticFinding &f : findings) out.findings.push_back({f.rule, f.text, f.todo});
   if (first_fatal(findings)) return out; // none of its code may run
   collect(run_isolated(

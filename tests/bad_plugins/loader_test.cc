@@ -214,6 +214,59 @@ TEST_CASE("files and folders that everybody may write are not trusted") {
   CHECK(load({scratch.path()})->plugins().size() == 1);
 }
 
+TEST_CASE("folders above a plugin count, unless only owners can rename what lies in them") {
+  bad::Scratch scratch;
+  const std::string middle = scratch.path() + "/a", folder = middle + "/b";
+  bad::fs::create_directories(folder);
+  bad::fs::copy_file(bad::file("none"), folder + "/libtutti-x.so");
+  for (const std::string &d : {middle, folder}) ::chmod(d.c_str(), 0755);
+  CHECK(load({folder})->plugins().size() == 1);
+  ::chmod(middle.c_str(), 0777);
+  const auto registry = load({folder});
+  CHECK(registry->plugins().empty());
+  REQUIRE(registry->skipped().size() == 1);
+  const std::string why = registry->skipped()[0].reason;
+  CHECK(has(why, ("folder " + middle + " above it is writable by everybody").c_str()));
+  CHECK(has(why, "mode 0777"));
+  CHECK(has(why, "plugins.allow_unsafe"));
+  ::chmod(middle.c_str(), 01777); // as /tmp
+  CHECK(load({folder})->plugins().size() == 1);
+  ::chmod(middle.c_str(), 0755);
+  ::chmod(folder.c_str(), 01777); // its own folder must not be so: whoever may add files offers plugins
+  CHECK(load({folder})->plugins().empty());
+}
+
+TEST_CASE("what is unsafe is one warning where it was found, an error where it was asked for, and used where that is allowed") {
+  bad::Scratch scratch;
+  const std::string at = scratch.path() + "/log", file = scratch.copy(bad::file("net_good"), "libtutti-net-x.so");
+  ::chmod(file.c_str(), 0666);
+  log::configure({log::Level::warn, ~0u, at, ""});
+  CHECK(load({scratch.path()})->plugins().empty());
+  log::configure({});
+  const std::string written = bad::read(at);
+  CHECK(has(written, (file + " skipped: file is writable by everybody (owner ").c_str()));
+  CHECK(written.find('\n') + 1 == written.size()); // one line
+
+  const std::string by_path = error_of("[plugins]\nnet = [\"" + file + "\"]\n", {});
+  for (const char *part : {file.c_str(), "mode 0666", "plugins.allow_unsafe"}) CHECK(has(by_path, part));
+  CHECK(has(error_of("[plugins]\nnet = [\"x\"]\n", {scratch.path()}), "plugins.allow_unsafe"));
+  ::chmod(file.c_str(), 0644);
+  ::chmod(scratch.path().c_str(), 0777);
+  CHECK(has(error_of("[plugins]\nnet = [\"x\"]\n", {scratch.path()}), "directory is writable by everybody"));
+
+  ::chmod(file.c_str(), 0666);
+  CHECK(load({scratch.path()}, "[plugins]\nallow_unsafe = true\n")->plugins().size() == 1);
+}
+
+TEST_CASE("files of another user are not trusted") {
+  bad::Scratch scratch;
+  const std::string at = scratch.copy(bad::file("none"), "libtutti-x.so");
+  if (::geteuid() != 0 || ::chown(at.c_str(), 12345, 0) != 0) return; // needs root
+  const auto registry = load({scratch.path()});
+  REQUIRE(registry->skipped().size() == 1);
+  CHECK(has(registry->skipped()[0].reason, "belongs to user 12345, neither to root nor to user 0 (mode 0"));
+}
+
 TEST_CASE("a plugin that configuration names and that cannot be used is an error with the reason") {
   const std::string by_name = error_of("[plugins]\nnet = [\"bad-major\"]\n", {bad::folder("major")});
   CHECK(has(by_name, "plugins.net"));

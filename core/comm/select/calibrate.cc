@@ -37,7 +37,7 @@ double thread_ms() { // that this thread has had a core
 }
 
 std::string variable(const char *name) {
-  const char *value = std::getenv(name);
+  const char *value = ::secure_getenv(name);
   return value ? value : "";
 }
 

@@ -52,6 +52,7 @@ ProcessReport sample() {
   c.fds = 2;
   c.ways[3] = "net socket eth0";
   c.left = {2};
+  c.restoring[3] = "connection to rank 3 (10.0.0.2) lost 12 s ago, not restored yet: no answer";
   c.set_up_ns = 7;
   r.comms.push_back(c);
   CommReport joining;
@@ -112,6 +113,7 @@ TEST_CASE("a report comes back as it was, whatever bytes its names have") {
   CHECK(back->comms[0].flight.record.state.blocked_ns == 1'500'000'000);
   REQUIRE(back->comms[0].flight.record.state.oldest);
   CHECK(back->comms[1].joining == "rank 1 has not connected");
+  CHECK(back->comms[0].restoring == r.comms[0].restoring);
   CHECK(back->neighbours[0].look.seen == Look::Seen::stopped);
   CHECK(back->more[0].contact.endpoints[1].text() == "[fd00::2]:82");
   CHECK(back->more[0].places == r.more[0].places);
