@@ -7,6 +7,8 @@
 #include "tools/perf_expect.h"
 #include "tools/tune_ways.h"
 #include "tutti/plugin/cxx/host.hpp"
+#include <algorithm>
+#include <tuple>
 
 using namespace tutti;
 using namespace tutti::tools;
@@ -35,6 +37,9 @@ void written_table(fuzz::Input in) {
   }
   std::sort(points.begin(), points.end(),
             [](const auto &a, const auto &b) { return std::tie(a.op, a.bytes) < std::tie(b.op, b.bytes); });
+  points.erase(std::unique(points.begin(), points.end(),
+                           [](const auto &a, const auto &b) { return a.op == b.op && a.bytes == b.bytes; }),
+               points.end()); // a size is measured once
   const auto rules = tune::merge_points(points);
   const std::string text =
       tune::table_text({"0", std::string(in.rest()), "n", "today", "tutti tune"}, {2, 1, 2, 2, "shm"}, rules);
