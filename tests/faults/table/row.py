@@ -29,6 +29,7 @@ class Row:
     isolated: bool = False  # needs namespaces of its own
     shm_bytes: Optional[int] = None
     seconds: float = 3  # about how long it takes
+    fair: bool = True  # what other processes had of the cores is not the job's time
     known: str = ""  # fails, and why
 
     def bound(self):
@@ -36,7 +37,7 @@ class Row:
 
     def limit(self):
         """After that a rank that has not spoken hangs."""
-        return self.deadline + self.seconds + 15
+        return self.deadline + self.seconds + 40
 
     def needs_isolation(self):
         return self.isolated or self.hosts or self.root or self.shm_bytes is not None
