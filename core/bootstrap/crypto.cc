@@ -11,7 +11,7 @@ void ready() {
 }
 
 template <size_t N>
-std::array<std::byte, N> hash(std::span<const std::byte> key, std::string_view label, std::span<const std::byte> data) {
+std::array<std::byte, N> plain_hash(std::span<const std::byte> key, std::string_view label, std::span<const std::byte> data) {
   ready();
   std::array<std::byte, N> out;
   crypto_generichash_state s;
@@ -21,6 +21,13 @@ std::array<std::byte, N> hash(std::span<const std::byte> key, std::string_view l
   crypto_generichash_update(&s, reinterpret_cast<const unsigned char *>(label.data()), label.size());
   crypto_generichash_update(&s, reinterpret_cast<const unsigned char *>(data.data()), data.size());
   crypto_generichash_final(&s, reinterpret_cast<unsigned char *>(out.data()), N);
+  return out;
+}
+
+Secret secret_hash(std::span<const std::byte> key, std::string_view label, std::span<const std::byte> data) {
+  auto plain = plain_hash<Secret::kBytes>(key, label, data);
+  const Secret out(plain);
+  wipe(plain);
   return out;
 }
 
@@ -34,7 +41,7 @@ Mac mac(const Secret &key, std::string_view label, const Hello &hello, const Non
   Writer w;
   w.raw(encode(hello));
   w.raw(nonce);
-  return hash<32>(key, label, w.take());
+  return plain_hash<32>(key, label, w.take());
 }
 
 } // namespace
@@ -51,13 +58,13 @@ uint64_t random_u64() {
 }
 
 Secret derive(const Secret &key, std::string_view label, std::span<const std::byte> data) {
-  return hash<32>(key, label, data);
+  return secret_hash(key, label, data);
 }
 uint64_t derive_u64(const Secret &key, std::string_view label, std::span<const std::byte> data) {
   return first_u64(derive(key, label, data));
 }
 Secret hash_to_secret(std::string_view label, std::span<const std::byte> data) {
-  return hash<32>({}, label, data);
+  return secret_hash({}, label, data);
 }
 uint64_t hash_u64(std::string_view label, std::string_view data) {
   return first_u64(hash_to_secret(label, std::as_bytes(std::span(data.data(), data.size()))));

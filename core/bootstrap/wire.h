@@ -2,6 +2,7 @@
 // of strangers: they check every length and never allocate more than what arrived.
 #pragma once
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/secret.h"
 #include <netinet/in.h>
 #include <optional>
 #include <sys/socket.h>
@@ -49,8 +50,6 @@ private:
   bool ok_ = true;
 };
 
-using Secret = std::array<std::byte, 32>;
-
 // An IPv4 or IPv6 address with its port.
 struct Endpoint {
   sockaddr_storage storage{};
@@ -90,7 +89,7 @@ tuttiUniqueId encode(const UniqueId &id); // endpoints that do not fit are left 
 Result<UniqueId> decode(const tuttiUniqueId &id);
 
 // ---- handshake: hello -> challenge or refusal -> proof. Fixed sizes, below the 256 bytes a stranger may send.
-constexpr uint32_t kWireVersion = 2;
+constexpr uint32_t kWireVersion = 3;
 constexpr int kRootRank = -1; // `to` of a check-in
 constexpr int kAskRank = -2;  // `to` of a question (core/ras): of no rank, but of the process
 using Nonce = std::array<std::byte, 32>;
@@ -139,6 +138,8 @@ enum class FrameType : uint8_t {
   gone = 12,    // i32, a rank that has ended or left after a failure
   question = 13, // core/ras: what is asked
   answer = 14,   // core/ras: tag says of what kind
+  resume = 15,   // first on a connection over TCP, both ways: tag = frames of the other end that have come; u64 attempt
+  ack = 16,      // tag = the same
 };
 struct Frame {
   FrameType type{};

@@ -433,6 +433,7 @@ void EngineImpl::expire(Nanos waited) {
   e.message = fmt::format("{} made no progress for {} ms; it waits for {}{}", e.operation,
                           std::chrono::duration_cast<std::chrono::milliseconds>(waited).count(), who, said);
   if (absent < 0 && give_groups_up(e.message)) return;
+  e.message += bootstrap_.lost_connections();
   e.hint = "see core.timeout (TUTTI_TIMEOUT)";
   die(std::move(e));
 }

@@ -148,6 +148,7 @@ Step AcceptorHandshake::advance(int fd) {
   }
   if (stage_ == 1) {
     if (const Step s = transfer_.send(fd, &answer_, sizeof answer_); s != Step::done) return s;
+    acknowledge_at_once(fd); // the connector waits for word that its proof has come
     stage_ = 2;
   }
   if (const Step s = transfer_.receive(fd, &proof_, sizeof proof_); s != Step::done) return s;

@@ -134,6 +134,7 @@ private:
     const std::shared_ptr<Wire> lost = over ? over : wire_;
     if (left) old_.push_back({wire_, left});
     if (over_left) old_.push_back({over, over_left});
+    if (hello.moved_to != Identity{}) moved_to_ = hello.moved_to; // also when the next attempt says so again
     void_before_ = hello.void_before;
     auto wire = std::make_shared<Wire>();
     wire->fd = std::move(fd);
@@ -326,6 +327,7 @@ private:
   void gather(const iovec *iov, int count, uint64_t n) noexcept {
     for (int k = 0; k < count && to_ < n; ++k) {
       const uint64_t part = std::min<uint64_t>(iov[k].iov_len, n - to_);
+      if (part == 0) continue;                           // of an empty message, which has no address
       std::memmove(&ahead_[to_], iov[k].iov_base, part); // the last place is further on in ahead_
       to_ += part;
     }

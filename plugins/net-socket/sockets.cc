@@ -2,6 +2,7 @@
 #include "sockets.h"
 #include <atomic>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <random>
 #include <sys/epoll.h>
@@ -78,8 +79,20 @@ uint64_t unread(int fd) {
   return ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
 }
 
+bool all_acknowledged(int fd) {
+  int bytes = 0;
+  return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes == 0;
+}
+
+void acknowledge_at_once(int fd) {
+  set_int(fd, IPPROTO_TCP, TCP_QUICKACK, 1);
+}
+
 int why_broken(int fd, int err) {
   if (err != EPIPE) return err;
+  int pending = 0; // behind bytes that nobody has read yet
+  socklen_t len = sizeof pending;
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &pending, &len) == 0 && pending != 0) return pending;
   char byte;
   const ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return n < 0 && !would_block(errno) ? errno : closed_by_peer;
