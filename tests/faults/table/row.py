@@ -44,7 +44,7 @@ class Row:
 
     def culprits(self, rank):
         """Whom `rank` may name."""
-        if self.hosts:  # a cut between hosts has two sides
+        if self.hosts and not self.blame:  # a cut between hosts has two sides
             half = self.ranks // 2
             return list(range(half, self.ranks)) if rank < half else list(range(half))
         if rank in self.victims:  # what it got wrong, it got wrong together with somebody
