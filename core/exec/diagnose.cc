@@ -11,9 +11,9 @@
 namespace tutti {
 namespace {
 
-constexpr auto kAnswerTime = std::chrono::seconds(2); // a crowded machine; a peer that lives answers at once
+constexpr auto kAnswerTime = std::chrono::seconds(2);  // a crowded machine; a peer that lives answers at once
 constexpr auto kLate = std::chrono::milliseconds(700); // and so long after a deadline that is shorter than that
-constexpr size_t kMostAsked = 256;                    // ranks, by one that wants to know where the waiting ends
+constexpr size_t kMostAsked = 256;                     // ranks, by one that wants to know where the waiting ends
 
 bool has_message(const Ring &r, Transport &transport) {
   if (r.group) return transport.collnet()->arrived(r);
@@ -368,8 +368,7 @@ void EngineImpl::follow_answers() {
       const int peer = answer->head.waits[w];
       const bool known = peer == rank_ || peer < 0 || peer >= bootstrap_.nranks() ||
                          std::any_of(questions_.begin(), questions_.end(), [&](const Question &q) { return q.peer == peer; });
-      if (!known && questions_.size() < kMostAsked && Clock::now() < answer_until_)
-        ask(peer, d, "", answer_until_);
+      if (!known && questions_.size() < kMostAsked && Clock::now() < answer_until_) ask(peer, d, "", answer_until_);
     }
   }
 }
@@ -407,8 +406,8 @@ std::string EngineImpl::answers_text(std::span<const WaitFor> waits, int *absent
   return where < 0 || direct ? said : fmt::format("{}; in the end rank {} {}", said, where, end);
 }
 
-// Asks at the first call, ahead of the deadline, and on. When that has passed and the answers are there or late it ends the groups
-// if that helps, else all.
+// Asks at the first call, ahead of the deadline, and on. When that has passed and the answers are there or late it ends the
+// groups if that helps, else all.
 void EngineImpl::expire(Nanos waited) {
   if (waited < patience() - std::min<Nanos>(patience() / 2, kAnswerTime)) return;
   std::array<WaitFor, kMostNamed> room{};

@@ -217,9 +217,10 @@ int main(int argc, char **argv) {
       ->check(CLI::IsMember({"none", "die", "exit", "abort", "throw", "stop", "late", "count", "type", "op", "root", "order",
                              "collective", "communicator", "argument"}));
   app.add_option("--when", o.when, "when they do it")->check(CLI::IsMember({"bootstrap", "connect", "operation", "finalize"}));
-  app.add_option("--step", o.step,
-                 "where in that phase: at the n-th system call on a socket (0: before all), in an operation when n 64ths of the "
-                 "result are there")
+  app.add_option(
+         "--step", o.step,
+         "where in that phase: at the n-th system call on a socket (0: before all), in an operation when n 64ths of the "
+         "result are there")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--then", o.then, "what the others do after their error: none, or shrink without a list")
       ->check(CLI::IsMember({"none", "shrink"}));

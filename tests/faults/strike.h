@@ -1,5 +1,5 @@
-// tests/faults/strike.h: when and how a victim goes wrong. Places are counted, not timed: at the n-th system call on a socket of a
-// phase, or when a certain element of an operation's result has been written.
+// tests/faults/strike.h: when and how a victim goes wrong. Places are counted, not timed: at the n-th system call on a socket
+// of a phase, or when a certain element of an operation's result has been written.
 #pragma once
 #include <cstddef>
 #include <cstdint>

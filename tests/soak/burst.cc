@@ -45,9 +45,7 @@ struct Part { // one operation
 
   int from() const { return (rank + n - 1) % n; }
   size_t bytes() const { return count * kBytes[type]; }
-  void fill() const {
-    tutti::data::input(in->data(), count, type, coll == all_reduce ? op : -1, n, rank, kDataSeed, 0);
-  }
+  void fill() const { tutti::data::input(in->data(), count, type, coll == all_reduce ? op : -1, n, rank, kDataSeed, 0); }
   tuttiResult_t call() {
     switch (coll) {
     case all_reduce:
@@ -130,8 +128,9 @@ void Member::burst(Draw &draw) {
       EXPECT_OK(r_, tuttiCommSynchronize(p.comm));
   }
   for (const Part &p : parts)
-    if (!EXPECT(r_, p.right())) std::fprintf(stderr, "coll %d count %zu type %d op %d root %d of %d ranks, group %d, lent %d, wait %d\n",
-                                             p.coll, p.count, p.type, p.op, p.root, p.n, group, lent, wait);
+    if (!EXPECT(r_, p.right()))
+      std::fprintf(stderr, "coll %d count %zu type %d op %d root %d of %d ranks, group %d, lent %d, wait %d\n", p.coll, p.count,
+                   p.type, p.op, p.root, p.n, group, lent, wait);
   operations_ += times;
 }
 

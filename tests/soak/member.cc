@@ -24,7 +24,8 @@ int64_t seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-const char *const kNames[] = {"operations", "burst", "split", "end_set", "abort_set", "revoke", "death", "leave", "grow", "restart"};
+const char *const kNames[] = {"operations", "burst", "split", "end_set", "abort_set",
+                              "revoke",     "death", "leave", "grow",    "restart"};
 
 bool read_id(const std::string &file, tuttiUniqueId *id) {
   std::ifstream in(file, std::ios::binary);
@@ -72,8 +73,7 @@ bool Member::come() {
     if (!EXPECT_OK(r_, tuttiGetUniqueId(&id)) || !EXPECT(r_, write_id(s_.id, id))) return false;
   } else
     while (!read_id(s_.id, &id)) std::this_thread::sleep_for(std::chrono::milliseconds(2)); // the watchdog looks at this, too
-  if (s_.grown)
-    return EXPECT_OK(r_, tuttiCommGrow(nullptr, s_.n, &id, s_.rank, &r_.comm, nullptr)) && EXPECT_OK(r_, sum(1000));
+  if (s_.grown) return EXPECT_OK(r_, tuttiCommGrow(nullptr, s_.n, &id, s_.rank, &r_.comm, nullptr)) && EXPECT_OK(r_, sum(1000));
   return EXPECT_OK(r_, tuttiCommInitRank(&r_.comm, s_.n, id, s_.rank));
 }
 
@@ -103,7 +103,8 @@ int Member::run() {
 bool Member::one(uint64_t step) {
   Draw draw(s_.seed, s_.job, step);
   const Step now = step_of(draw, r_.n);
-  if (std::getenv("SOAK_TRACE")) std::fprintf(stderr, "%d of %d: step %lu %s %d\n", r_.rank, r_.n, step, kNames[static_cast<int>(now.kind)], now.rank);
+  if (std::getenv("SOAK_TRACE"))
+    std::fprintf(stderr, "%d of %d: step %lu %s %d\n", r_.rank, r_.n, step, kNames[static_cast<int>(now.kind)], now.rank);
   switch (now.kind) {
   case Kind::operations:
     operations(draw);
@@ -290,9 +291,9 @@ std::string Member::id_file(uint64_t step) const {
 
 void Member::spawn(uint64_t step) const {
   const auto n = [](auto v) { return std::to_string(v); };
-  std::vector<std::string> words = {"soak",       "--member",    "--seed",  n(s_.seed), "--job",   n(s_.job),  "--first",
-                                    n(step + 1),  "--steps",     n(s_.steps), "--rank",  n(r_.n),   "--ranks",  n(r_.n + 1),
-                                    "--id",       id_file(step), "--folder",  s_.folder, "--grown"};
+  std::vector<std::string> words = {"soak",      "--member",    "--seed",    n(s_.seed), "--job",  n(s_.job), "--first",
+                                    n(step + 1), "--steps",     n(s_.steps), "--rank",   n(r_.n),  "--ranks", n(r_.n + 1),
+                                    "--id",      id_file(step), "--folder",  s_.folder,  "--grown"};
   std::vector<char *> argv;
   for (auto &w : words) argv.push_back(w.data());
   argv.push_back(nullptr);
@@ -342,12 +343,13 @@ void Member::look_for_leaks() {
   if (now.fds > left_.fds)
     for (const auto &f : std::filesystem::directory_iterator("/proc/self/fd")) {
       std::error_code gone;
-      std::fprintf(stderr, "rank %d: descriptor %s: %s\n", r_.rank, f.path().filename().c_str(), std::filesystem::read_symlink(f, gone).c_str());
+      std::fprintf(stderr, "rank %d: descriptor %s: %s\n", r_.rank, f.path().filename().c_str(),
+                   std::filesystem::read_symlink(f, gone).c_str());
     }
   if (!EXPECT(r_, now.fds <= left_.fds) || !EXPECT(r_, now.threads <= left_.threads) ||
       !EXPECT(r_, now.heap < left_.heap + kHeapGrowth))
-    std::fprintf(stderr, "rank %d: %d descriptors, %d threads, %zu bytes; at first %d, %d, %zu\n", r_.rank, now.fds, now.threads,
-                 now.heap, left_.fds, left_.threads, left_.heap);
+    std::fprintf(stderr, "rank %d: %d descriptors, %d threads, %zu bytes; at first %d, %d, %zu\n", r_.rank, now.fds,
+                 now.threads, now.heap, left_.fds, left_.threads, left_.heap);
   say("leaks looked at");
 }
 

@@ -10,8 +10,8 @@ namespace soak {
 
 struct Settings {
   uint64_t seed = 1, job = 0, first = 0, steps = 40;
-  int rank = -1, n = 0;       // in the communicator of all at step `first`
-  std::string folder, id;     // id: a file with the unique id; `grown`: of a grow
+  int rank = -1, n = 0;   // in the communicator of all at step `first`
+  std::string folder, id; // id: a file with the unique id; `grown`: of a grow
   bool grown = false;
 };
 

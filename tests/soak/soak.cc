@@ -44,8 +44,12 @@ struct Sum {
 
 // What all ranks of a job have in their environment. A rotation, so that a short run has each.
 const std::vector<std::vector<std::pair<const char *, const char *>>> kWays = {
-    {}, {{"TUTTI_SHM_DISABLE", "1"}}, {{"TUTTI_ALGO", "ring"}}, {{"TUTTI_SHM_DISABLE", "1"}, {"TUTTI_NET_CHECKSUM", "1"}},
-    {{"TUTTI_PROGRESS_THREAD", "0"}}, {{"TUTTI_SHM_PULL", "mapped"}}};
+    {},
+    {{"TUTTI_SHM_DISABLE", "1"}},
+    {{"TUTTI_ALGO", "ring"}},
+    {{"TUTTI_SHM_DISABLE", "1"}, {"TUTTI_NET_CHECKSUM", "1"}},
+    {{"TUTTI_PROGRESS_THREAD", "0"}},
+    {{"TUTTI_SHM_PULL", "mapped"}}};
 
 std::set<std::string> shared_memory() {
   std::set<std::string> out;
@@ -57,8 +61,8 @@ std::set<std::string> shared_memory() {
 
 pid_t start(const soak::Settings &s, int out) {
   const auto n = [](auto v) { return std::to_string(v); };
-  std::vector<std::string> words = {"soak",    "--member",   "--seed",  n(s.seed), "--job",   n(s.job), "--steps", n(s.steps), "--rank",
-                                    n(s.rank), "--ranks",    n(s.n),    "--id",    s.id,      "--folder", s.folder};
+  std::vector<std::string> words = {"soak",   "--member", "--seed",  n(s.seed), "--job", n(s.job), "--steps",  n(s.steps),
+                                    "--rank", n(s.rank),  "--ranks", n(s.n),    "--id",  s.id,     "--folder", s.folder};
   std::vector<char *> argv;
   for (auto &w : words) argv.push_back(w.data());
   argv.push_back(nullptr);
@@ -129,7 +133,8 @@ void run_job(uint64_t seed, uint64_t number, uint64_t steps, const std::string &
   close(out[0]);
   reap(sum, job, &killed);
   if (killed != dies)
-    sum->failures.push_back(job + ": " + std::to_string(killed) + " processes were killed, " + std::to_string(dies) + " were to be");
+    sum->failures.push_back(job + ": " + std::to_string(killed) + " processes were killed, " + std::to_string(dies) +
+                            " were to be");
   for (const auto &[name, value] : way) unsetenv(name);
   std::error_code none;
   for (const auto &f : fs::directory_iterator(folder, none)) {
@@ -142,7 +147,8 @@ void run_job(uint64_t seed, uint64_t number, uint64_t steps, const std::string &
 std::string summary(const Sum &sum, double seconds) {
   char line[400];
   std::snprintf(line, sizeof line,
-                "%llu jobs, %llu operations in %.0f s; %llu ranks killed, %llu grown; leaks looked for %llu times; largest process %ld MiB; "
+                "%llu jobs, %llu operations in %.0f s; %llu ranks killed, %llu grown; leaks looked for %llu times; largest "
+                "process %ld MiB; "
                 "%zu failures",
                 static_cast<unsigned long long>(sum.jobs), static_cast<unsigned long long>(sum.operations), seconds,
                 static_cast<unsigned long long>(sum.kills), static_cast<unsigned long long>(sum.grown),
@@ -164,8 +170,10 @@ int run_jobs(double minutes, uint64_t seed, int only, uint64_t steps) {
                                                                                       {"TMPDIR", folder.c_str()}})
     setenv(name, value, 0);
   Sum sum;
-  const auto began = Clock::now(), until = began + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(60 * minutes));
-  std::printf("soak: seed %llu, %llu steps a job\n", static_cast<unsigned long long>(seed), static_cast<unsigned long long>(steps));
+  const auto began = Clock::now(),
+             until = began + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(60 * minutes));
+  std::printf("soak: seed %llu, %llu steps a job\n", static_cast<unsigned long long>(seed),
+              static_cast<unsigned long long>(steps));
   std::fflush(stdout);
   size_t told = 0;
   for (uint64_t number = only < 0 ? 0 : static_cast<uint64_t>(only); sum.failures.size() < kMostFailures; number++) {
@@ -179,7 +187,8 @@ int run_jobs(double minutes, uint64_t seed, int only, uint64_t steps) {
   std::vector<std::string> left;
   const auto shm_now = shared_memory();
   std::set_difference(shm_now.begin(), shm_now.end(), shm.begin(), shm.end(), std::back_inserter(left));
-  for (const std::string &name : left) sum.failures.push_back("left /dev/shm/" + name), std::printf("left /dev/shm/%s\n", name.c_str());
+  for (const std::string &name : left)
+    sum.failures.push_back("left /dev/shm/" + name), std::printf("left /dev/shm/%s\n", name.c_str());
   rusage used{};
   getrusage(RUSAGE_CHILDREN, &used);
   sum.peak_kib = used.ru_maxrss;
@@ -196,7 +205,9 @@ int main(int argc, char **argv) {
   int only = -1;
   bool member = false;
   soak::Settings s;
-  app.add_option("--minutes", minutes, "how long; the last job ends by itself")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--minutes", minutes, "how long; the last job ends by itself")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--seed", seed, "what all is made from; without it a new one");
   app.add_option("--job", only, "only this job");
   app.add_option("--steps", s.steps, "of each job")->capture_default_str();

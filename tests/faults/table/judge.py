@@ -18,6 +18,7 @@ class Outcome:
     late: bool = False
     left: list = field(default_factory=list)
     seconds: float = -1  # from the fault to the last verdict; -1: there is none
+    others: float = 0  # share of the cores that other processes took meanwhile
     said: str = ""
 
     def right(self):
@@ -61,10 +62,14 @@ def judge(row, job, ended):
     if not ended and not out.hung:
         out.hung += 1
         out.complaints.append("not over in time")
-    if row.expect != "right" and 0 <= row.bound() < out.seconds:
+    return out
+
+
+def judge_time(row, out):
+    """When it is known what others took of the machine: that is no time of the job's."""
+    if row.expect != "right" and row.bound() < out.seconds * (1 - out.others if row.fair else 1):
         out.late = True
         out.complaints.append(f"{out.seconds:.2f} s from the fault to the verdict, {row.bound():g} s are allowed")
-    return out
 
 
 def _judge_verdict(row, job, rank, last, out):

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNS, CLONE_NEWNET = 0x20000, 0x40000000
@@ -63,6 +64,25 @@ def connected():
     with open("/proc/self/net/unix") as f:
         unix = sum(line.split()[4:6] == ["0001", "03"] for line in f.readlines()[1:])
     return unix + sum(state == "01" for state, _ in inet_sockets())
+
+
+class Crowd:
+    """What other processes take of the cores from now on."""
+
+    def __init__(self):
+        self.since, self.at = time.monotonic(), self.taken()
+
+    @staticmethod
+    def taken():
+        """Seconds of all cores that went to others since the machine started; children count as soon as they have been waited for."""
+        with open("/proc/stat") as f:
+            words = f.readline().split()
+        ticks = [int(words[i]) for i in (1, 2, 3, 6, 7, 8)]  # without idle and iowait
+        return sum(ticks) / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
+
+    def share(self):
+        spent = max(0.0, self.taken() - self.at) / os.cpu_count()
+        return min(1.0, spent / max(0.01, time.monotonic() - self.since))
 
 
 def listening():

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 
 from row import Row
 
-KILL = ["--what", "die", "--when", "operation", "--timeout", "2", "--init-timeout", "5"]
+KILL = ["--what", "die", "--when", "operation", "--timeout", "2", "--init-timeout", "60"]
 
 
 def litter(job):
@@ -31,10 +31,10 @@ PLANTED = [
     Plant(Row("planted: other words are asked for", KILL, deadline=2, says="moonlight"), "", "does not say /moonlight/"),
     Plant(Row("planted: there is no fault", ["--rounds", "2"], deadline=2, victims=()), "", "has no error"),
     Plant(Row("planted: there is a fault", KILL, expect="right"), "", "failed: "),
-    Plant(Row("planted: a rank hangs", [*KILL, "--plant", "hang"], deadline=2, seconds=-12), "hung", "hangs"),
+    Plant(Row("planted: a rank hangs", [*KILL, "--plant", "hang"], deadline=2, seconds=-37), "hung", "hangs"),
     Plant(Row("planted: a rank crashes", [*KILL, "--plant", "crash"], deadline=2), "crashed", "crashed"),
     Plant(Row("planted: a wrong result", ["--rounds", "2", "--plant", "wrong"], expect="right", victims=()), "wrong", "wrong result"),
-    Plant(Row("planted: a verdict that is late", ["--what", "stop", "--when", "operation", "--timeout", "4"], deadline=0.5, seconds=6),
+    Plant(Row("planted: a verdict that is late", ["--what", "stop", "--when", "operation", "--timeout", "4"], deadline=0.5, seconds=6, fair=False),
           "late", "are allowed"),
     Plant(Row("planted: a process is left", [*KILL, "--plant", "child"], deadline=2), "left", "left behind: process"),
     Plant(Row("planted: a file is left", KILL, deadline=2, act=litter), "left", "left behind: file litter"),

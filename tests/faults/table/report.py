@@ -70,7 +70,9 @@ def table(rows, done):
 
 def page(rows, done, absent, runs):
     summary = Summary(rows, done)
-    out = HEAD + f"**{summary.line()}.** Bounds are the row's deadline and {SLACK:g} s.\n\n"
+    out = HEAD + f"**{summary.line()}.** Bounds are the row's deadline and {SLACK:g} s. Other processes took "
+    everything = [r for runs_of in done.values() for r in runs_of]
+    out += f"{100 * statistics.mean(r['others'] for r in everything):.0f} % of the cores meanwhile.\n\n"
     out += table([r for r in rows if not r.known], done) + "\n"
     if summary.known:
         out += "\n## Known to fail\n\nNot in the sum above.\n\n" + table(summary.known, done) + "\n\n"

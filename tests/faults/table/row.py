@@ -29,6 +29,7 @@ class Row:
     isolated: bool = False  # needs namespaces of its own
     shm_bytes: Optional[int] = None
     seconds: float = 3  # about how long it takes
+    fair: bool = True  # what other processes had of the cores is not the job's time
     known: str = ""  # fails, and why
 
     def bound(self):
@@ -36,14 +37,14 @@ class Row:
 
     def limit(self):
         """After that a rank that has not spoken hangs."""
-        return self.deadline + self.seconds + 15
+        return self.deadline + self.seconds + 40
 
     def needs_isolation(self):
         return self.isolated or self.hosts or self.root or self.shm_bytes is not None
 
     def culprits(self, rank):
         """Whom `rank` may name."""
-        if self.hosts:  # a cut between hosts has two sides
+        if self.hosts and not self.blame:  # a cut between hosts has two sides
             half = self.ranks // 2
             return list(range(half, self.ranks)) if rank < half else list(range(half))
         if rank in self.victims:  # what it got wrong, it got wrong together with somebody

@@ -8,7 +8,7 @@ import strangers
 from place import connected
 from row import Row
 
-WAIT, JOIN = 2, 3  # seconds: deadlines of an operation and of joining
+WAIT, JOIN = 3, 6  # seconds: deadlines of an operation and of joining
 SHM, SOCKET = ["--shm", "1"], ["--shm", "0"]
 WAYS = (("shm", SHM), ("socket", SOCKET))
 TIMES = ["--timeout", str(WAIT), "--init-timeout", str(JOIN)]

@@ -12,7 +12,7 @@ from row import Row
 
 PROXY, MARK = 4461, 7
 SO_ORIGINAL_DST, SO_MARK = 80, 36
-ARGS = ["--tell", "--timeout", "3", "--init-timeout", "6"]
+ARGS = ["--tell", "--timeout", "6", "--init-timeout", "12"]
 LIVES = dict(expect="right", root=True, victims=())
 
 
@@ -207,5 +207,5 @@ def rows():
     yield Row("handshakes are replayed to their job", args, act=replayed_to_the_job, **LIVES)
     yield Row("handshakes are replayed to the next job", args, act=replayed_to_the_next_job, **LIVES, seconds=5)
     yield Row("a rank of another job", args, act=another_job, **LIVES, seconds=8)
-    yield Row("another key on one rank", [*ARGS[:-2], "--init-timeout", "3"], act=another_key, root=True, deadline=3, victim_speaks=True,
+    yield Row("another key on one rank", [*ARGS[:-2], "--init-timeout", "6"], act=another_key, root=True, deadline=6, victim_speaks=True,
               says=r"missing: 1", seconds=5)
