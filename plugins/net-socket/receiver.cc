@@ -144,6 +144,7 @@ private:
     ctx_.watch(wire->fd, &wire->watch);
     use(std::move(wire));
     drained_ = false;
+    abandon(lost->fd.get());     // an end would tell a receiver there that nothing more comes
     ctx_.lost(lost, ECONNRESET); // who sends there may not have noticed
     ctx_.wires().accepted(wire_);
   }
