@@ -30,8 +30,8 @@ private:
     Fd fd;
     uint32_t tries = 0;      // that failed
     uint32_t unanswered = 0; // that brought no answer in time
-    Time next{};        // not before
-    Time begun{};       // of this try
+    Time next{};             // not before
+    Time begun{};            // of this try
     std::chrono::milliseconds patience = answer_limit;
     // given: the proof is with the kernel. proved: so it was at some time, and the peer may have it.
     bool connected = false, given = false, proved = false, done = false, dead = false, denied = false;

@@ -127,10 +127,10 @@ private:
     const uint64_t over_left = over ? unread(over->fd.get()) : 0;
     if (!say(arg, position + left + over_left)) return false;
     if (over) ctx_.wires().take_dialled(hello.moved_to);
-    take_over(hello, fd, left, std::move(over), over_left);
+    take_over(hello, fd, left, over, over_left);
     return true;
   }
-  void take_over(const ResumeHello &hello, Fd &fd, uint64_t left, std::shared_ptr<Wire> over, uint64_t over_left) {
+  void take_over(const ResumeHello &hello, Fd &fd, uint64_t left, const std::shared_ptr<Wire> &over, uint64_t over_left) {
     const std::shared_ptr<Wire> lost = over ? over : wire_;
     if (left) old_.push_back({wire_, left});
     if (over_left) old_.push_back({over, over_left});

@@ -13,8 +13,8 @@ constexpr milliseconds first_pause{5}, longest_pause{1000};
 constexpr milliseconds refused_limit{2000};
 
 Redial::Redial(Context &ctx, const std::vector<Address> &places, const Secret &secret, uint16_t index, int err)
-    : ctx_(ctx), places_(places), secret_(secret), index_(index), err_(err), since_(Clock::now()), heard_(since_), next_(since_),
-      pause_(first_pause), patience_(answer_limit) {}
+    : ctx_(ctx), places_(places), secret_(secret), index_(index), err_(err), since_(Clock::now()), heard_(since_),
+      next_(since_), pause_(first_pause), patience_(answer_limit) {}
 
 void Redial::start(const Fill &fill) {
   const Address &to = place();
@@ -43,6 +43,8 @@ void Redial::retry(std::string why, bool refused) {
   }
   why_ = plugin::text("at ", endpoint_text(place()), ": ", why);
   const bool everywhere = ++attempts_ % places_.size() == 0;
+  // The receiver may have taken this one for the stream, and its word of that is lost: an end would be the stream's.
+  if (fd_) abandon(fd_.get());
   fd_.reset();
   next_ = everywhere ? std::max(now, begun_ + pause_) : now;
   if (everywhere) pause_ = std::min(2 * pause_, longest_pause);
@@ -53,7 +55,8 @@ Redial::Result Redial::shake() {
   case Step::done:
     return Result::restored;
   case Step::denied:
-    if (handshake_->unknown()) return why_ = plugin::text("at ", endpoint_text(place()), ": it has given the connection up"), Result::gone;
+    if (handshake_->unknown())
+      return why_ = plugin::text("at ", endpoint_text(place()), ": it has given the connection up"), Result::gone;
     retry("what listens there does not know the secret of the connection", true);
     break;
   case Step::closed:

@@ -40,8 +40,8 @@ Address local_address(int fd);
 Address peer_address(int fd);
 std::string errno_text(int err);
 
-uint64_t unread(int fd);        // bytes that have come and wait in the kernel
-bool all_acknowledged(int fd);  // by the peer's kernel
+uint64_t unread(int fd);          // bytes that have come and wait in the kernel
+bool all_acknowledged(int fd);    // by the peer's kernel
 void acknowledge_at_once(int fd); // what comes next
 // What a send that failed with `err` means: EPIPE comes after the peer's end, and after what ended the connection was told.
 int why_broken(int fd, int err);
