@@ -30,10 +30,11 @@ uint64_t first_u64(const Secret &s) {
   return v;
 }
 
-Mac mac(const Secret &key, std::string_view label, const Hello &hello, const Nonce &nonce) {
+Secret over_both(const Secret &key, std::string_view label, const Hello &hello, const Challenge &challenge) {
   Writer w;
   w.raw(encode(hello));
-  w.raw(nonce);
+  w.u16(challenge.security);
+  w.raw(challenge.nonce);
   return hash<32>(key, label, w.take());
 }
 
@@ -63,11 +64,14 @@ uint64_t hash_u64(std::string_view label, std::string_view data) {
   return first_u64(hash_to_secret(label, std::as_bytes(std::span(data.data(), data.size()))));
 }
 
-Mac server_mac(const Secret &key, const Hello &hello, const Nonce &nonce) {
-  return mac(key, "tutti server", hello, nonce);
+Mac server_mac(const Secret &key, const Hello &hello, const Challenge &challenge) {
+  return over_both(key, "tutti server", hello, challenge);
 }
-Mac client_mac(const Secret &key, const Hello &hello, const Nonce &nonce) {
-  return mac(key, "tutti client", hello, nonce);
+Mac client_mac(const Secret &key, const Hello &hello, const Challenge &challenge) {
+  return over_both(key, "tutti client", hello, challenge);
+}
+Secret tls_secret(const Secret &key, const Hello &hello, const Challenge &challenge) {
+  return over_both(key, "tutti tls", hello, challenge);
 }
 bool same(const Mac &a, const Mac &b) {
   return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
