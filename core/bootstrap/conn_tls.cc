@@ -1,15 +1,33 @@
 // How a control connection is encrypted: after the handshake, under a secret that both have by it.
 #include "bootstrap/conn.h"
 #include "bootstrap/hub.h"
+#include <atomic>
 
 namespace tutti::boot {
 namespace {
+
+std::atomic<bool> g_wanted{false}; // relaxed: set long before the connections that it is for
 
 std::string_view wish(uint16_t security) {
   return security & kWantsEncryption ? "\"encrypted\"" : "\"authenticated\"";
 }
 
 } // namespace
+
+bool wants_encryption() {
+  return g_wanted.load(std::memory_order_relaxed);
+}
+
+Status use_security(const Config &config) {
+  const bool wanted = config.text("core.security") == "encrypted";
+  if (wanted && !can_encrypt())
+    return fail(Code::invalid_usage, "core.security is \"encrypted\" ({}), and this library was built without OpenSSL",
+                config.setting("core.security").origin)
+        .phase("bootstrap")
+        .hint("build with TUTTI_WITH_TLS=ON, or use \"authenticated\"");
+  g_wanted.store(wanted, std::memory_order_relaxed);
+  return {};
+}
 
 uint16_t Conn::own_security() const {
   if (is_unix_ || !can_encrypt()) return 0;
@@ -80,7 +98,10 @@ void Conn::take_sealed() {
 
 bool Conn::unseal_some() {
   const Ptr self = shared_from_this();
-  tls_->feed(sealed_);
+  if (!tls_->feed(sealed_)) {
+    lost(fail(Code::system, "no memory for {} bytes of an encrypted connection", sealed_.size()));
+    return false;
+  }
   sealed_.clear();
   if (!tls_->ready() && !secure()) return false;
   if (!tls_->ready()) return true;

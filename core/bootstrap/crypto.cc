@@ -77,6 +77,10 @@ bool same(const Mac &a, const Mac &b) {
   return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
+void wipe(Secret &secret) {
+  sodium_memzero(secret.data(), secret.size());
+}
+
 Identity root_identity(const UniqueId &id) {
   return {id.base, derive(id.secret, "tutti root", {})};
 }

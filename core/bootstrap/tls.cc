@@ -1,64 +1,31 @@
 #include "bootstrap/tls.h"
-#include "config/config.h"
-#include <atomic>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#ifdef TUTTI_WITH_TLS
+#include <deque>
 #include <openssl/bio.h>
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
-#endif
 
 namespace tutti::boot {
-namespace {
-
-std::atomic<bool> g_wanted{false}; // relaxed: set long before the connections that it is for
-
-} // namespace
-
-bool wants_encryption() {
-  return g_wanted.load(std::memory_order_relaxed);
-}
-
-Status use_security(const Config &config) {
-  const bool wanted = config.text("core.security") == "encrypted";
-  if (wanted && !can_encrypt())
-    return fail(Code::invalid_usage, "core.security is \"encrypted\" ({}), and this library was built without OpenSSL",
-                config.setting("core.security").origin)
-        .phase("bootstrap")
-        .hint("build with TUTTI_WITH_TLS=ON, or use \"authenticated\"");
-  g_wanted.store(wanted, std::memory_order_relaxed);
-  return {};
-}
-
-#ifdef TUTTI_WITH_TLS
-
 namespace {
 
 constexpr const char *kIdentity = "tutti"; // of the secret; which one it is follows from the connection
 constexpr uint64_t kMostRecords = 1 << 23; // RFC 8446 5.5: AES-GCM keys serve for 2^24.5 records
 
+constexpr size_t kReadAhead = 64 << 10;      // of a descriptor, in one call
+constexpr size_t kWriteTogether = 128 << 10; // to a descriptor
+
 struct Free {
   void operator()(SSL *s) const { SSL_free(s); }
   void operator()(SSL_CTX *c) const { SSL_CTX_free(c); }
   void operator()(SSL_SESSION *s) const { SSL_SESSION_free(s); }
-  void operator()(BIO *b) const { BIO_free(b); }
-  void operator()(BIO_METHOD *m) const { BIO_meth_free(m); }
 };
 template <class T> using Owned = std::unique_ptr<T, Free>;
 
-// ---- a socket that never raises SIGPIPE
-
-int socket_write(BIO *bio, const char *data, int bytes) {
-  BIO_clear_retry_flags(bio);
-  ssize_t n;
-  do n = ::send(*static_cast<int *>(BIO_get_data(bio)), data, static_cast<size_t>(bytes), MSG_NOSIGNAL | MSG_DONTWAIT);
-  while (n < 0 && errno == EINTR);
-  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) BIO_set_retry_write(bio);
-  return static_cast<int>(n);
-}
+// ---- how a session reads a socket
 
 int socket_read(BIO *bio, char *data, int bytes) {
   BIO_clear_retry_flags(bio);
@@ -76,12 +43,13 @@ long socket_ctrl(BIO *, int command, long, void *) {
 BIO *socket_bio(int *fd) {
   static BIO_METHOD *const method = [] {
     BIO_METHOD *m = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket of tutti");
-    BIO_meth_set_write(m, socket_write);
+    if (!m) return m;
     BIO_meth_set_read(m, socket_read);
     BIO_meth_set_ctrl(m, socket_ctrl);
     return m;
   }();
-  BIO *bio = BIO_new(method);
+  BIO *bio = method ? BIO_new(method) : nullptr;
+  if (!bio) return nullptr;
   BIO_set_data(bio, fd);
   BIO_set_init(bio, 1);
   return bio;
@@ -131,7 +99,7 @@ SSL_CTX *make_context() {
   SSL_CTX_set_options(c.get(), SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
   SSL_CTX_set_num_tickets(c.get(), 0);
   SSL_CTX_set_session_cache_mode(c.get(), SSL_SESS_CACHE_OFF);
-  SSL_CTX_set_mode(c.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_mode(c.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_verify(c.get(), SSL_VERIFY_NONE, nullptr); // the secret proves who it is
   SSL_CTX_set_psk_use_session_callback(c.get(), offer);
   SSL_CTX_set_psk_find_session_callback(c.get(), find);
@@ -158,9 +126,24 @@ bool can_encrypt() {
 struct Tls::Impl {
   Secret secret{};
   int fd = -1;
-  BIO *in = nullptr, *out = nullptr; // the session's own; without a descriptor
+  BIO *in = nullptr, *out = nullptr; // the session's own
   Owned<SSL> ssl;
+  // With a descriptor: sealed records on their way to the kernel, and how many plain bytes end where.
+  struct Record {
+    size_t end, plain;
+  };
+  Bytes sealed;
+  size_t given = 0; // of it, to the kernel
+  std::deque<Record> records;
+  size_t sealed_plain = 0; // in all records
   ~Impl() { OPENSSL_cleanse(secret.data(), secret.size()); }
+  void collect(Bytes *to) { // what the session has to say
+    char *data = nullptr;
+    const long bytes = BIO_get_mem_data(out, &data);
+    if (bytes <= 0) return;
+    to->insert(to->end(), reinterpret_cast<std::byte *>(data), reinterpret_cast<std::byte *>(data) + bytes);
+    (void)BIO_reset(out);
+  }
 };
 
 Tls::Tls(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -174,8 +157,12 @@ Result<std::unique_ptr<Tls>> Tls::create(Role role, const Secret &secret, int fd
   if (!impl->ssl) return fail(Code::system, "OpenSSL cannot start: {}", reason());
   SSL *ssl = impl->ssl.get();
   impl->in = fd >= 0 ? socket_bio(&impl->fd) : BIO_new(BIO_s_mem());
-  impl->out = fd >= 0 ? impl->in : BIO_new(BIO_s_mem());
+  impl->out = BIO_new(BIO_s_mem());
   SSL_set_bio(ssl, impl->in, impl->out);
+  if (fd >= 0) {
+    SSL_set_read_ahead(ssl, 1);
+    SSL_set_default_read_buffer_len(ssl, kReadAhead);
+  }
   if (!impl->in || !impl->out) return fail(Code::system, "OpenSSL has no memory");
   SSL_set_app_data(ssl, &impl->secret);
   if (role == Role::client)
@@ -211,34 +198,117 @@ Tls::Step Tls::outcome(int result) {
 }
 
 Tls::Step Tls::handshake() {
-  if (ready_) return Step::done;
-  ERR_clear_error();
-  errno = 0;
-  const Step s = outcome(SSL_do_handshake(impl_->ssl.get()));
-  if (s != Step::done) return s;
+  if (!ready_) {
+    ERR_clear_error();
+    errno = 0;
+    const Step s = outcome(SSL_do_handshake(impl_->ssl.get()));
+    if (impl_->fd >= 0 && flush() == Step::failed && s != Step::failed) return Step::failed;
+    if (s != Step::done) return s;
+    ready_ = true;
+    OPENSSL_cleanse(impl_->secret.data(), impl_->secret.size());
+  }
   if (SSL_session_reused(impl_->ssl.get()) != 1) { // cannot be: there is no certificate
     error_ = "TLS: the session was made without the secret";
     return Step::failed;
   }
-  ready_ = true;
-  OPENSSL_cleanse(impl_->secret.data(), impl_->secret.size());
+  return impl_->fd >= 0 ? flush() : Step::done;
+}
+
+// One record, or a part of it that fits into one.
+Tls::Step Tls::seal(std::span<const std::byte> plain, size_t *taken) {
+  ERR_clear_error();
+  const Step s =
+      outcome(SSL_write_ex(impl_->ssl.get(), plain.data(), std::min(plain.size(), kMostRecord), taken) == 1 ? 1 : -1);
+  if (s != Step::done) return s;
+  if (++records_ >= kMostRecords && SSL_key_update(impl_->ssl.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1) records_ = 0;
+  return s;
+}
+
+// What has been sealed goes to the descriptor.
+Tls::Step Tls::flush() {
+  Impl &i = *impl_;
+  i.collect(&i.sealed);
+  while (i.given < i.sealed.size()) {
+    const ssize_t n = ::send(i.fd, i.sealed.data() + i.given, i.sealed.size() - i.given, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Step::again;
+    if (n < 0) {
+      errno_ = errno;
+      error_ = std::strerror(errno_);
+      return Step::failed;
+    }
+    i.given += static_cast<size_t>(n);
+  }
   return Step::done;
 }
 
-void Tls::heed_records(size_t bytes) {
-  records_ += (bytes + kMostRecord - 1) / kMostRecord;
-  if (records_ < kMostRecords || SSL_key_update(impl_->ssl.get(), SSL_KEY_UPDATE_NOT_REQUESTED) != 1) return;
-  records_ = 0;
+// Plain bytes whose records are with the kernel, wholly.
+size_t Tls::gave() {
+  Impl &i = *impl_;
+  size_t plain = 0;
+  for (; !i.records.empty() && i.records.front().end <= i.given; i.records.pop_front()) plain += i.records.front().plain;
+  i.sealed_plain -= plain;
+  if (i.given == i.sealed.size()) {
+    i.sealed.clear();
+    i.given = 0;
+  }
+  return plain;
+}
+
+// What was sealed before and not taken comes first, and is here again. Small parts go into one record.
+Tls::Step Tls::seal_all(std::span<const tutti_tls_part> parts) {
+  Impl &i = *impl_;
+  size_t skip = i.sealed_plain;
+  size_t at = 0; // of the part
+  const auto left = [&](const tutti_tls_part &p) { return p.bytes - at; };
+  while (!parts.empty() && (skip > 0 || i.sealed.size() < kWriteTogether)) {
+    if (const size_t n = std::min<size_t>(skip, left(parts.front())); n > 0 || left(parts.front()) == 0) {
+      skip -= n;
+      at += n;
+      if (left(parts.front()) == 0) parts = parts.subspan(1), at = 0;
+      continue;
+    }
+    std::byte joined[kMostRecord];
+    std::span<const std::byte> record(static_cast<const std::byte *>(parts.front().data) + at,
+                                      std::min<size_t>(kMostRecord, left(parts.front())));
+    if (record.size() < kMostRecord && parts.size() > 1) {
+      size_t used = 0, from = at;
+      for (const tutti_tls_part &p : parts) {
+        const size_t n = std::min<size_t>(kMostRecord - used, p.bytes - from);
+        if (n) std::memcpy(joined + used, static_cast<const std::byte *>(p.data) + from, n);
+        used += n;
+        from = 0;
+        if (used == kMostRecord) break;
+      }
+      record = std::span(joined, used);
+    }
+    size_t n = 0;
+    if (const Step s = seal(record, &n); s != Step::done) return s;
+    i.collect(&i.sealed);
+    i.records.push_back({i.sealed.size(), n});
+    i.sealed_plain += n;
+    skip = n;
+  }
+  return Step::done;
 }
 
 Tls::Step Tls::write(std::span<const std::byte> plain, size_t *taken) {
+  const tutti_tls_part part{plain.data(), plain.size()};
+  return write(std::span(&part, 1), taken);
+}
+
+Tls::Step Tls::write(std::span<const tutti_tls_part> parts, size_t *taken) {
   *taken = 0;
-  if (plain.empty()) return Step::done;
-  ERR_clear_error();
-  errno = 0;
-  const Step s = outcome(SSL_write_ex(impl_->ssl.get(), plain.data(), plain.size(), taken) == 1 ? 1 : -1);
-  if (s == Step::done) heed_records(*taken);
-  return s;
+  Impl &i = *impl_;
+  if (i.fd < 0) {
+    while (!parts.empty() && parts.front().bytes == 0) parts = parts.subspan(1);
+    if (parts.empty()) return Step::done;
+    return seal({static_cast<const std::byte *>(parts.front().data), static_cast<size_t>(parts.front().bytes)}, taken);
+  }
+  if (const Step s = seal_all(parts); s != Step::done) return s;
+  const Step s = flush();
+  *taken = gave();
+  return *taken > 0 ? Step::done : s;
 }
 
 Tls::Step Tls::read(std::span<std::byte> plain, size_t *got) {
@@ -250,62 +320,22 @@ Tls::Step Tls::read(std::span<std::byte> plain, size_t *got) {
 }
 
 bool Tls::wants_write() const {
-  return SSL_want_write(impl_->ssl.get());
+  return impl_->given < impl_->sealed.size();
 }
 
-size_t Tls::waiting() const {
-  return static_cast<size_t>(SSL_pending(impl_->ssl.get()));
-}
-
-void Tls::feed(std::span<const std::byte> sealed) {
+bool Tls::feed(std::span<const std::byte> sealed) {
   size_t written = 0;
-  BIO_write_ex(impl_->in, sealed.data(), sealed.size(), &written);
+  return sealed.empty() || (BIO_write_ex(impl_->in, sealed.data(), sealed.size(), &written) == 1 && written == sealed.size());
+}
+
+size_t Tls::owed() const {
+  return impl_->sealed_plain;
 }
 
 Bytes Tls::take() {
-  Bytes out(BIO_ctrl_pending(impl_->out));
-  size_t n = 0;
-  if (!out.empty()) BIO_read_ex(impl_->out, out.data(), out.size(), &n);
-  out.resize(n);
+  Bytes out;
+  impl_->collect(&out);
   return out;
 }
-
-#else
-
-bool can_encrypt() {
-  return false;
-}
-
-struct Tls::Impl {};
-Tls::Tls(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Tls::~Tls() = default;
-Result<std::unique_ptr<Tls>> Tls::create(Role, const Secret &, int) {
-  return fail(Code::invalid_usage, "this library was built without OpenSSL");
-}
-Tls::Step Tls::outcome(int) {
-  return Step::failed;
-}
-Tls::Step Tls::handshake() {
-  return Step::failed;
-}
-void Tls::heed_records(size_t) {}
-Tls::Step Tls::write(std::span<const std::byte>, size_t *) {
-  return Step::failed;
-}
-Tls::Step Tls::read(std::span<std::byte>, size_t *) {
-  return Step::failed;
-}
-bool Tls::wants_write() const {
-  return false;
-}
-size_t Tls::waiting() const {
-  return 0;
-}
-void Tls::feed(std::span<const std::byte>) {}
-Bytes Tls::take() {
-  return {};
-}
-
-#endif
 
 } // namespace tutti::boot

@@ -3,6 +3,7 @@
 // nothing can be made here.
 #pragma once
 #include "bootstrap/wire.h"
+#include "tutti/plugin/host_tls.h"
 #include <memory>
 
 namespace tutti::boot {
@@ -19,7 +20,6 @@ class Tls {
 public:
   enum class Role { client, server }; // the client speaks first
   enum class Step { done, again, closed, failed };
-  static constexpr size_t kMostOverhead = 64; // bytes of a record beside the plain ones
   static constexpr size_t kMostRecord = 16 << 10;
 
   static Result<std::unique_ptr<Tls>> create(Role role, const Secret &secret, int fd = -1);
@@ -28,25 +28,30 @@ public:
 
   Step handshake();
   bool ready() const { return ready_; }
-  // `again`: nothing of it was taken; the next call begins with the same bytes, and no fewer.
+  // Takes as much as the descriptor has room for. What it does not take begins the next call: the same bytes, and no fewer.
+  // `again`: nothing was taken.
+  Step write(std::span<const tutti_tls_part> parts, size_t *taken);
   Step write(std::span<const std::byte> plain, size_t *taken);
   Step read(std::span<std::byte> plain, size_t *got);
-  bool wants_write() const; // after `again`: the descriptor has no room; else it has nothing to read
-  size_t waiting() const;   // plain bytes that read() gives without reading the descriptor
+  size_t owed() const;      // bytes that write() expects again
+  bool wants_write() const; // something waits for room at the descriptor
   int system_error() const {
     return errno_;
   } // after `failed`: an errno where the connection broke, 0 where what came is no TLS
   const std::string &error() const { return error_; }
 
   // Without a descriptor.
-  void feed(std::span<const std::byte> sealed);
-  Bytes take(); // what is to go out
+  bool feed(std::span<const std::byte> sealed); // false: no memory for it
+  Bytes take();                                 // what is to go out
 
 private:
   struct Impl;
   explicit Tls(std::unique_ptr<Impl> impl);
   Step outcome(int result);
-  void heed_records(size_t bytes);
+  Step seal(std::span<const std::byte> plain, size_t *taken);
+  Step flush();
+  size_t gave();
+  Step seal_all(std::span<const tutti_tls_part> parts);
   std::unique_ptr<Impl> impl_;
   bool ready_ = false;
   uint64_t records_ = 0; // sent under the present key
@@ -55,3 +60,7 @@ private:
 };
 
 } // namespace tutti::boot
+
+namespace tutti {
+const tutti_host_tls_v1 *host_tls_service(); // the table of tutti.host.tls/1; static
+} // namespace tutti

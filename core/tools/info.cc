@@ -145,6 +145,7 @@ std::string device_text(const tutti_net_dev &d) {
   std::string out = d.speed_mbps ? fmt::format("{} Mbit/s", d.speed_mbps) : "speed unknown";
   out += d.numa_node >= 0 ? fmt::format(", NUMA node {}", d.numa_node) : ", NUMA node unknown";
   if (d.flags & TUTTI_NET_LOOPBACK) out += ", this host only";
+  if (d.flags & TUTTI_NET_ENCRYPTS) out += ", encrypts";
   if (d.rail >= 0) out += fmt::format(", rail {}", d.rail);
   if (d.pci[0]) out += fmt::format(", {}", d.pci);
   return out;

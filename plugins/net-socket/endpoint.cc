@@ -23,8 +23,8 @@ void Endpoint::drop_stripes() noexcept {
 
 void Endpoint::use(std::shared_ptr<Wire> wire) {
   wire_ = std::move(wire);
-  local_ = local_address(control());
-  peer_ = peer_address(control());
+  local_ = local_address(control().get());
+  peer_ = peer_address(control().get());
 }
 
 void Endpoint::open(std::shared_ptr<Wire> wire, std::vector<Fd> data, bool sending, bool resumes, uint64_t min_task) {
@@ -150,7 +150,7 @@ void Endpoint::retire(uint32_t upto) {
 std::string Endpoint::lost_text(int err) const {
   if (err == closed_by_peer) return plugin::text("peer ", peer_text(), " closed the connection");
   return plugin::text("connection to peer ", peer_text(), " (", ctx_.device_towards(peer_).interface.name,
-                      ") failed: ", errno_text(err));
+                      ") failed: ", err == EBADMSG ? "what came was not written by the peer" : errno_text(err));
 }
 
 void Endpoint::fail_calls(tutti_status status, const std::string &why) noexcept {
