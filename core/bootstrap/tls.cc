@@ -27,12 +27,21 @@ template <class T> using Owned = std::unique_ptr<T, Free>;
 
 // ---- how a session reads a socket
 
+struct Socket {
+  int fd = -1;
+  int broken = 0; // an errno: the system tells it only once, to the first who asks
+};
+
 int socket_read(BIO *bio, char *data, int bytes) {
   BIO_clear_retry_flags(bio);
+  auto &socket = *static_cast<Socket *>(BIO_get_data(bio));
   ssize_t n;
-  do n = ::recv(*static_cast<int *>(BIO_get_data(bio)), data, static_cast<size_t>(bytes), MSG_DONTWAIT);
+  do n = ::recv(socket.fd, data, static_cast<size_t>(bytes), MSG_DONTWAIT);
   while (n < 0 && errno == EINTR);
-  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) BIO_set_retry_read(bio);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+    BIO_set_retry_read(bio);
+  else if (n < 0)
+    socket.broken = errno;
   return static_cast<int>(n);
 }
 
@@ -40,7 +49,7 @@ long socket_ctrl(BIO *, int command, long, void *) {
   return command == BIO_CTRL_FLUSH ? 1 : 0;
 }
 
-BIO *socket_bio(int *fd) {
+BIO *socket_bio(Socket *socket) {
   static BIO_METHOD *const method = [] {
     BIO_METHOD *m = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket of tutti");
     if (!m) return m;
@@ -50,7 +59,7 @@ BIO *socket_bio(int *fd) {
   }();
   BIO *bio = method ? BIO_new(method) : nullptr;
   if (!bio) return nullptr;
-  BIO_set_data(bio, fd);
+  BIO_set_data(bio, socket);
   BIO_set_init(bio, 1);
   return bio;
 }
@@ -125,7 +134,7 @@ bool can_encrypt() {
 
 struct Tls::Impl {
   Secret secret{};
-  int fd = -1;
+  Socket socket;
   BIO *in = nullptr, *out = nullptr; // the session's own
   Owned<SSL> ssl;
   // With a descriptor: sealed records on their way to the kernel, and how many plain bytes end where.
@@ -152,11 +161,11 @@ Tls::~Tls() = default;
 Result<std::unique_ptr<Tls>> Tls::create(Role role, const Secret &secret, int fd) {
   auto impl = std::make_unique<Impl>();
   impl->secret = secret;
-  impl->fd = fd;
+  impl->socket.fd = fd;
   impl->ssl.reset(context() ? SSL_new(context()) : nullptr);
   if (!impl->ssl) return fail(Code::system, "OpenSSL cannot start: {}", reason());
   SSL *ssl = impl->ssl.get();
-  impl->in = fd >= 0 ? socket_bio(&impl->fd) : BIO_new(BIO_s_mem());
+  impl->in = fd >= 0 ? socket_bio(&impl->socket) : BIO_new(BIO_s_mem());
   impl->out = BIO_new(BIO_s_mem());
   SSL_set_bio(ssl, impl->in, impl->out);
   if (fd >= 0) {
@@ -172,9 +181,15 @@ Result<std::unique_ptr<Tls>> Tls::create(Role role, const Secret &secret, int fd
   return std::unique_ptr<Tls>(new Tls(std::move(impl)));
 }
 
+Tls::Step Tls::over() {
+  errno_ = impl_->socket.broken;
+  if (errno_ == 0) return Step::closed;
+  error_ = std::strerror(errno_);
+  return Step::failed;
+}
+
 // Of a call that gave `result`.
 Tls::Step Tls::outcome(int result) {
-  const int err = errno; // of the descriptor's last call
   switch (SSL_get_error(impl_->ssl.get(), result)) {
   case SSL_ERROR_NONE:
     return Step::done;
@@ -184,14 +199,9 @@ Tls::Step Tls::outcome(int result) {
   case SSL_ERROR_ZERO_RETURN:
     return Step::closed;
   case SSL_ERROR_SYSCALL:
-    if (result < 0 && impl_->fd >= 0 && err != 0) {
-      errno_ = err;
-      error_ = std::strerror(err);
-      return Step::failed;
-    }
-    return Step::closed;
+    return over();
   default:
-    if (ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING) return Step::closed;
+    if (ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING) return over();
     error_ = "TLS: " + reason();
     return Step::failed;
   }
@@ -200,9 +210,8 @@ Tls::Step Tls::outcome(int result) {
 Tls::Step Tls::handshake() {
   if (!ready_) {
     ERR_clear_error();
-    errno = 0;
     const Step s = outcome(SSL_do_handshake(impl_->ssl.get()));
-    if (impl_->fd >= 0 && flush() == Step::failed && s != Step::failed) return Step::failed;
+    if (impl_->socket.fd >= 0 && flush() == Step::failed && s != Step::failed) return Step::failed;
     if (s != Step::done) return s;
     ready_ = true;
     OPENSSL_cleanse(impl_->secret.data(), impl_->secret.size());
@@ -211,7 +220,7 @@ Tls::Step Tls::handshake() {
     error_ = "TLS: the session was made without the secret";
     return Step::failed;
   }
-  return impl_->fd >= 0 ? flush() : Step::done;
+  return impl_->socket.fd >= 0 ? flush() : Step::done;
 }
 
 // One record, or a part of it that fits into one.
@@ -229,14 +238,12 @@ Tls::Step Tls::flush() {
   Impl &i = *impl_;
   i.collect(&i.sealed);
   while (i.given < i.sealed.size()) {
-    const ssize_t n = ::send(i.fd, i.sealed.data() + i.given, i.sealed.size() - i.given, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (i.socket.broken) return over();
+    const ssize_t n = ::send(i.socket.fd, i.sealed.data() + i.given, i.sealed.size() - i.given, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Step::again;
-    if (n < 0) {
-      errno_ = errno;
-      error_ = std::strerror(errno_);
-      return Step::failed;
-    }
+    if (n < 0) i.socket.broken = errno;
+    if (n < 0) return over();
     i.given += static_cast<size_t>(n);
   }
   return Step::done;
@@ -300,7 +307,7 @@ Tls::Step Tls::write(std::span<const std::byte> plain, size_t *taken) {
 Tls::Step Tls::write(std::span<const tutti_tls_part> parts, size_t *taken) {
   *taken = 0;
   Impl &i = *impl_;
-  if (i.fd < 0) {
+  if (i.socket.fd < 0) {
     while (!parts.empty() && parts.front().bytes == 0) parts = parts.subspan(1);
     if (parts.empty()) return Step::done;
     return seal({static_cast<const std::byte *>(parts.front().data), static_cast<size_t>(parts.front().bytes)}, taken);
@@ -315,7 +322,6 @@ Tls::Step Tls::read(std::span<std::byte> plain, size_t *got) {
   *got = 0;
   if (plain.empty()) return Step::done;
   ERR_clear_error();
-  errno = 0;
   return outcome(SSL_read_ex(impl_->ssl.get(), plain.data(), plain.size(), got) == 1 ? 1 : -1);
 }
 

@@ -50,6 +50,7 @@ private:
   Step outcome(int result);
   Step seal(std::span<const std::byte> plain, size_t *taken);
   Step flush();
+  Step over();
   size_t gave();
   Step seal_all(std::span<const tutti_tls_part> parts);
   std::unique_ptr<Impl> impl_;

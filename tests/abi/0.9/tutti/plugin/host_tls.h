@@ -42,6 +42,12 @@ typedef struct tutti_tls_config {
   uint32_t reserved0;     /* 0 */
 } tutti_tls_config;
 
+/* Array element: frozen. */
+typedef struct tutti_tls_part {
+  const void *data; /* may be NULL when bytes is 0 */
+  uint64_t bytes;
+} tutti_tls_part;
+
 typedef struct tutti_host_tls_v1 {
   uint32_t struct_size;
   uint32_t reserved0;
@@ -54,11 +60,11 @@ typedef struct tutti_host_tls_v1 {
   /* A step of the handshake; TUTTI_AGAIN: see wants(). DENIED: the peer does not know the secret, says another context or is
    * none of ours; REMOTE: the connection ended. TUTTI_OK once both ends know each other, and ever after. [progress] */
   tutti_status (*handshake)(tutti_tls *tls) TUTTI_NOEXCEPT;
-  /* *written of the bytes, at least 1 with TUTTI_OK: they are sealed and with the kernel (with a descriptor), or in what take()
-   * gives. What was not taken begins the next call, the same bytes and no fewer, for it may be sealed already. TUTTI_AGAIN:
-   * nothing was taken, the descriptor has no room. REMOTE: the connection ended; INVALID: before the handshake is over, 0
-   * bytes, fewer than before. [progress] */
-  tutti_status (*write)(tutti_tls *tls, const void *data, uint64_t bytes, uint64_t *written) TUTTI_NOEXCEPT;
+  /* The n parts as one. *written of their bytes, at least 1 with TUTTI_OK: they are sealed and with the kernel (with a
+   * descriptor), or in what take() gives. What was not taken begins the next call, the same bytes and no fewer, for it may be
+   * sealed already. TUTTI_AGAIN: nothing was taken, the descriptor has no room. REMOTE: the connection ended; INVALID: before
+   * the handshake is over, 0 bytes, fewer than before. [progress] */
+  tutti_status (*write)(tutti_tls *tls, const tutti_tls_part *parts, uint32_t n, uint64_t *written) TUTTI_NOEXCEPT;
   /* *got bytes, at least 1 with TUTTI_OK. TUTTI_AGAIN: nothing can be read before more comes, so with a descriptor that is
    * edge-triggered read until then. REMOTE: the connection ended; DENIED: what came was not written by the peer; INVALID:
    * before the handshake is over, 0 bytes. [progress] */

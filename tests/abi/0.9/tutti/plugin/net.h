@@ -84,8 +84,7 @@ typedef struct tutti_net_dev {
 } tutti_net_dev;
 
 /* Of a context. ENCRYPT: whatever leaves the host through it must be encrypted, with keys that only the two ends have, and what
- * comes must be known to be the peer's, or refused: core.security is "encrypted". Only devices with ENCRYPTS are asked for it;
- * see host_tls.h for the means. */
+ * comes must be known to be the peer's, or refused: core.security is "encrypted". See host_tls.h for the means. */
 enum { TUTTI_NET_ENCRYPT = 1u << 0 };
 
 /* How a context will be used. In-struct. */
@@ -96,7 +95,7 @@ typedef struct tutti_net_ctx_config {
   uint64_t comm_id;      /* for log lines */
   int32_t rank;          /* for log lines */
   int32_t nranks;
-  uint32_t flags; /* TUTTI_NET_ENCRYPT. INVALID where the device has no ENCRYPTS */
+  uint32_t flags; /* TUTTI_NET_ENCRYPT, only on devices with ENCRYPTS */
   uint32_t reserved0;
 } tutti_net_ctx_config;
 
