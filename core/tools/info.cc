@@ -1,5 +1,6 @@
 // `tutti info`: what this installation is, what it found, and where every setting comes from.
 #include "bootstrap/launch.h"
+#include "bootstrap/tls.h"
 #include "comm/startup.h"
 #include "exec/kernels.h"
 #include "plugin/registry.h"
@@ -246,11 +247,19 @@ void print_launcher(const Config &config) {
                                                                           : l.where);
 }
 
+std::string encryption(const Config &config) {
+  const Setting &s = config.setting("core.security");
+  if (!boot::can_encrypt()) return "not in this build (TUTTI_WITH_TLS=OFF)";
+  return fmt::format("TLS 1.3 between hosts: {} (core.security {}, {})", s.text == "encrypted" ? "on" : "off", s.text,
+                     s.origin);
+}
+
 int print_all(const Config &config) {
   int library = 0;
   tuttiGetVersion(&library);
-  fmt::print("tutti\n  version     {}.{}.{}, plugin ABI {}.{}\n  kernels     {}\n  program     {}\n", library / 10000,
-             library / 100 % 100, library % 100, TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, simd_target(), own_path());
+  fmt::print("tutti\n  version     {}.{}.{}, plugin ABI {}.{}\n  kernels     {}\n  encryption  {}\n  program     {}\n",
+             library / 10000, library / 100 % 100, library % 100, TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, simd_target(),
+             encryption(config), own_path());
   print_host();
   print_launcher(config);
   fmt::print("settings that are not the default (tutti info config shows all)\n");

@@ -36,6 +36,7 @@ void Connector::add(Attempts &list, const Address &to, uint16_t index) {
 void Connector::start(Attempt &a) {
   a.fd = make_socket(ctx_.settings(), a.to.family());
   a.connected = false;
+  a.begun = Clock::now();
   tune_connection(a.fd.get(), ctx_.settings(), a.local);
   a.handshake =
       std::make_unique<ConnectorHandshake>(make_hello(a.index, static_cast<uint16_t>(1 + ctx_.settings().data_sockets()),
@@ -48,6 +49,8 @@ void Connector::start(Attempt &a) {
 // Refused or unreachable may mean that the peer or its interface is not up yet; anything else is final.
 void Connector::retry(Attempt &a, int err) {
   a.fd.reset();
+  a.given = false;
+  if (err == ECONNREFUSED && accepted(a)) return;
   const bool transient = err == ECONNREFUSED || err == ETIMEDOUT || err == EHOSTUNREACH || err == ENETUNREACH ||
                          err == ECONNRESET || err == ECONNABORTED || err == EADDRNOTAVAIL;
   a.dead = !transient || a.tries >= ctx_.settings().retries;
@@ -56,15 +59,48 @@ void Connector::retry(Attempt &a, int err) {
   a.next = Clock::now() + ctx_.settings().retry_sleep * a.tries;
 }
 
+// What the network has swallowed. The listener takes another socket of the same connection in the place of this one.
+void Connector::try_anew(Attempt &a) {
+  if (a.connected) a.patience = std::min(2 * a.patience, longest_answer_limit);
+  ++a.unanswered;
+  a.why = plugin::text("no answer to ", a.unanswered, a.unanswered == 1 ? " attempt" : " attempts");
+  abandon(a.fd.get());
+  a.fd.reset();
+  a.given = false;
+  a.next = Clock::now();
+}
+
+// A listener that has got the proof may have accepted and closed, though its word of that was lost. Then the connection is one
+// that has been lost, and is looked for where those come back: this socket stands for it until somebody uses it.
+bool Connector::accepted(Attempt &a) {
+  if (!a.proved || !resumes_on(a)) return false;
+  a.fd = make_socket(ctx_.settings(), a.to.family());
+  return a.done = true;
+}
+
+// An endpoint begins when the peer's kernel has the proof: before that, nothing there knows of the connection.
+bool Connector::delivered(Attempt &a) {
+  if (all_acknowledged(a.fd.get())) return true;
+  pollfd p{a.fd.get(), 0, 0};
+  if (poll(&p, 1, 0) > 0)
+    retry(a, ECONNRESET);
+  else if (Clock::now() >= a.begun + a.patience)
+    try_anew(a);
+  return a.done;
+}
+
 Step Connector::advance(Attempt &a) {
   if (!a.fd) {
     if (Clock::now() < a.next) return Step::again;
     start(a);
-    if (!a.fd) return Step::again;
+    if (!a.fd || a.done) return Step::again;
   }
   if (!a.connected) {
     pollfd p{a.fd.get(), POLLOUT, 0};
-    if (poll(&p, 1, 0) <= 0) return Step::again;
+    if (poll(&p, 1, 0) <= 0) {
+      if (Clock::now() >= a.begun + syn_limit) try_anew(a);
+      return Step::again;
+    }
     int err = 0;
     socklen_t len = sizeof err;
     getsockopt(a.fd.get(), SOL_SOCKET, SO_ERROR, &err, &len);
@@ -83,6 +119,9 @@ Step Connector::advance(Attempt &a) {
     break;
   case Step::failed:
     retry(a, a.handshake->error());
+    break;
+  case Step::again:
+    if (Clock::now() >= a.begun + a.patience) try_anew(a);
     break;
   default:
     break;
@@ -113,10 +152,14 @@ void Connector::race() {
 
 bool Connector::finish(Attempt &a) {
   if (a.done) return true;
-  const Step s = advance(a);
+  if (!a.given) {
+    const Step s = advance(a);
+    if (!a.dead && s == Step::verified) a.handshake->confirm();
+    if (s == Step::done) a.given = a.proved = true;
+  }
+  a.done |= a.given && delivered(a);
   if (a.dead) give_up();
-  if (s == Step::verified) a.handshake->confirm();
-  return a.done = s == Step::done;
+  return a.done;
 }
 
 bool Connector::advance() {

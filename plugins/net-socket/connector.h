@@ -28,9 +28,13 @@ private:
     bool local = false, own = false;
     uint16_t index = 0;
     Fd fd;
-    uint32_t tries = 0; // that failed
-    Time next{};        // not before
-    bool connected = false, done = false, dead = false, denied = false;
+    uint32_t tries = 0;      // that failed
+    uint32_t unanswered = 0; // that brought no answer in time
+    Time next{};             // not before
+    Time begun{};            // of this try
+    std::chrono::milliseconds patience = answer_limit;
+    // given: the proof is with the kernel. proved: so it was at some time, and the peer may have it.
+    bool connected = false, given = false, proved = false, done = false, dead = false, denied = false;
     std::string why; // of the last failure
     std::unique_ptr<ConnectorHandshake> handshake;
     Watched watch;
@@ -40,6 +44,9 @@ private:
   void add(Attempts &list, const Address &to, uint16_t index);
   void start(Attempt &a);
   void retry(Attempt &a, int err);
+  void try_anew(Attempt &a);
+  bool accepted(Attempt &a);
+  bool delivered(Attempt &a);
   Step advance(Attempt &a);
   void race();
   bool finish(Attempt &a);

@@ -23,8 +23,10 @@ void Endpoint::drop_stripes() noexcept {
 
 void Endpoint::use(std::shared_ptr<Wire> wire) {
   wire_ = std::move(wire);
+  const Address peer = peer_address(control().get());
+  if (port_of(peer) == 0) return; // lost meanwhile
   local_ = local_address(control().get());
-  peer_ = peer_address(control().get());
+  peer_ = peer;
 }
 
 void Endpoint::open(std::shared_ptr<Wire> wire, std::vector<Fd> data, bool sending, bool resumes, uint64_t min_task) {

@@ -133,6 +133,7 @@ Step Securing::advance(Fd &fd, tutti_tls_role role, const Secret &secret, const 
         std::make_unique<Session>(encryption_->host, encryption_->tls, role, fd.get(), secret.bytes, sizeof secret.bytes, all));
   }
   const int done = fd.session()->handshake();
+  if (role == TUTTI_TLS_SERVER) acknowledge_at_once(fd.get()); // as for the proof
   if (done >= 0) return done ? Step::done : Step::again;
   error_ = errno;
   return error_ == 0 ? Step::closed : error_ == EBADMSG ? Step::denied : Step::failed;
@@ -171,6 +172,7 @@ Step AcceptorHandshake::advance(Fd &fd) {
   }
   if (stage_ == 1) {
     if (const Step s = transfer_.send(fd, &answer_, sizeof answer_); s != Step::done) return s;
+    acknowledge_at_once(fd.get()); // the connector waits for word that its proof has come
     stage_ = 2;
   }
   if (stage_ == 2) {

@@ -87,8 +87,10 @@ void Listener::drive() noexcept {
         admit(g);
       else if (s == Step::denied)
         refuse(host(), g.fd.get(), "it does not know this listener's secret");
+      else if (s == Step::again)
+        refuse(host(), g.fd.get(), "it said nothing in time");
       else
-        refuse(host(), g.fd.get(), s == Step::again ? "it said nothing in time" : "it went away");
+        host().debug("a connection went away before it had proved itself"); // to be dialled anew
       guests_.erase(guests_.begin() + static_cast<long>(i));
     }
   } catch (const std::exception &e) {

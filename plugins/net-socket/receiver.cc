@@ -134,6 +134,7 @@ private:
     const std::shared_ptr<Wire> lost = over ? over : wire_;
     if (left) old_.push_back({wire_, left});
     if (over_left) old_.push_back({over, over_left});
+    if (hello.moved_to != Identity{}) moved_to_ = hello.moved_to; // also when the next attempt says so again
     void_before_ = hello.void_before;
     auto wire = std::make_shared<Wire>();
     wire->fd = std::move(fd);
@@ -143,6 +144,7 @@ private:
     ctx_.watch(wire->fd, &wire->watch);
     use(std::move(wire));
     drained_ = false;
+    abandon(lost->fd.get());     // an end would tell a receiver there that nothing more comes
     ctx_.lost(lost, ECONNRESET); // who sends there may not have noticed
     ctx_.wires().accepted(wire_);
   }

@@ -9,16 +9,15 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds first_pause{5}, longest_pause{1000};
-constexpr milliseconds attempt_limit{3000}; // the kernel would repeat itself ever more seldom
 // The ports of a process that has ended refuse at once; a network that comes back may do so for a moment, too.
 constexpr milliseconds refused_limit{2000};
 
 Redial::Redial(Context &ctx, const std::vector<Address> &places, const Secret &secret, uint16_t index, int err)
-    : ctx_(ctx), places_(places), secret_(secret), index_(index), err_(err), since_(Clock::now()), next_(since_),
-      pause_(first_pause) {}
+    : ctx_(ctx), places_(places), secret_(secret), index_(index), err_(err), since_(Clock::now()), heard_(since_),
+      next_(since_), pause_(first_pause), patience_(answer_limit) {}
 
 void Redial::start(const Fill &fill) {
-  const Address &to = places_[attempts_ % places_.size()];
+  const Address &to = place();
   begun_ = Clock::now();
   connected_ = false;
   try {
@@ -42,10 +41,10 @@ void Redial::retry(std::string why, bool refused) {
     else if (!refused_since_)
       refused_since_ = now;
   }
+  why_ = plugin::text("at ", endpoint_text(place()), ": ", why);
   const bool everywhere = ++attempts_ % places_.size() == 0;
-  why_ = std::move(why);
   fd_.reset();
-  next_ = everywhere ? now + pause_ : now;
+  next_ = everywhere ? std::max(now, begun_ + pause_) : now;
   if (everywhere) pause_ = std::min(2 * pause_, longest_pause);
 }
 
@@ -54,7 +53,8 @@ Redial::Result Redial::shake() {
   case Step::done:
     return Result::restored;
   case Step::denied:
-    if (handshake_->unknown()) return why_ = "it has given the connection up", Result::gone;
+    if (handshake_->unknown())
+      return why_ = plugin::text("at ", endpoint_text(place()), ": it has given the connection up"), Result::gone;
     retry("what listens there does not know the secret of the connection", true);
     break;
   case Step::closed:
@@ -69,16 +69,33 @@ Redial::Result Redial::shake() {
   return Result::waits;
 }
 
+// The peer's kernel has what was said, and its process has not looked yet.
+bool Redial::waits_for_process() const {
+  return fd_ && connected_ && all_acknowledged(fd_.get());
+}
+
+// What was connected and gets no answer: an answer may have been lost, or nobody drives the peer's context now. The latter may
+// take as long as it likes, as it may with a connection that is not lost.
+void Redial::unanswered() {
+  if (!waits_for_process()) return retry("no answer", false);
+  heard_ = Clock::now();
+  patience_ = std::min(2 * patience_, longest_answer_limit);
+  retry("its process has not answered", false);
+}
+
 Redial::Result Redial::step(const Fill &fill) {
   const auto now = Clock::now();
-  if (now >= since_ + ctx_.settings().reconnect) return Result::late;
+  if (now >= heard_ + ctx_.settings().reconnect) {
+    if (!waits_for_process()) return Result::late;
+    heard_ = now;
+  }
   if (refused_since_ && now >= *refused_since_ + refused_limit) return Result::gone;
   if (!fd_) {
     if (now < next_) return Result::waits;
     start(fill);
     if (!fd_) return Result::waits;
   }
-  if (now >= begun_ + attempt_limit) return retry("no answer", false), Result::waits;
+  if (now >= begun_ + (connected_ ? patience_ : syn_limit)) return unanswered(), Result::waits;
   if (!connected_) {
     pollfd p{fd_.get(), POLLOUT, 0};
     if (poll(&p, 1, 0) <= 0) return Result::waits;
@@ -99,7 +116,7 @@ std::string Redial::lasted() const {
 std::string Redial::story() const {
   const uint32_t tries = attempts_ + (fd_ ? 1 : 0);
   return plugin::text("lost ", lasted(), " ago: ", errno_text(err_), "; not restored in ", tries,
-                      tries == 1 ? " attempt" : " attempts", why_.empty() ? "" : ", the last: ", why_);
+                      tries == 1 ? " attempt" : " attempts", why_.empty() ? "" : ", the last ", why_);
 }
 
 } // namespace tutti::net_socket

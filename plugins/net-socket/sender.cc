@@ -171,6 +171,7 @@ private:
   // The control socket is no good any more. One that a receiver here shares stays for what it still holds for that one.
   void lose(int err) noexcept {
     if (failed_ != TUTTI_OK || !wire_) return;
+    if (err != closed_by_peer) wire_->lost = err;
     if (!resumes() || !may_come_back(err)) return fail_calls(TUTTI_ERR_REMOTE, lost_text(err));
     const std::shared_ptr<Wire> wire = std::move(wire_);
     wire_.reset();

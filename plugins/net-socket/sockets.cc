@@ -105,8 +105,20 @@ std::optional<uint64_t> Fd::unacknowledged() const {
   return static_cast<uint64_t>(bytes) + (session_ && bytes > 0 ? Session::most_record : 0);
 }
 
+bool all_acknowledged(int fd) {
+  int bytes = 0;
+  return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes == 0;
+}
+
+void acknowledge_at_once(int fd) {
+  set_int(fd, IPPROTO_TCP, TCP_QUICKACK, 1);
+}
+
 int why_broken(int fd, int err) {
   if (err != EPIPE) return err;
+  int pending = 0; // behind bytes that nobody has read yet
+  socklen_t len = sizeof pending;
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &pending, &len) == 0 && pending != 0) return pending;
   char byte;
   const ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return n < 0 && !would_block(errno) ? errno : closed_by_peer;

@@ -3,6 +3,7 @@
 #include "device.h"
 #include "encryption.h"
 #include <cerrno>
+#include <chrono>
 #include <optional>
 
 namespace tutti::net_socket {
@@ -59,6 +60,8 @@ Address local_address(int fd);
 Address peer_address(int fd);
 std::string errno_text(int err);
 
+bool all_acknowledged(int fd);    // by the peer's kernel
+void acknowledge_at_once(int fd); // what comes next
 // What a send that failed with `err` means: EPIPE comes after the peer's end, and after what ended the connection was told.
 int why_broken(int fd, int err);
 void abandon(int fd); // closing it will send a reset, and no end
@@ -66,6 +69,12 @@ void abandon(int fd); // closing it will send a reset, and no end
 bool may_come_back(int err);
 
 constexpr int closed_by_peer = -1; // beside errno
+
+// How long one socket may take to connect before another one is tried: after two SYNs the kernel repeats itself ever more
+// seldom, and would find a network that comes back after 20 s only half a minute later.
+inline constexpr std::chrono::milliseconds syn_limit{1500};
+// And then to be answered. Each further one may take twice as long: the process there may just be busy with something else.
+inline constexpr std::chrono::milliseconds answer_limit{3000}, longest_answer_limit{30000};
 
 inline bool would_block(int err) {
   return err == EAGAIN || err == EWOULDBLOCK || err == EINTR;

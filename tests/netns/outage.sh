@@ -4,6 +4,7 @@
 #   reset  a firewall that resets all established connections of net-socket for a while
 #   kill   the kernels abort single connections (ss -K)
 #   silent a firewall that drops everything, longer than the plugin waits before it dials anew
+#   start  the same, from before the first operation on: connections are made meanwhile
 # Exit 77: not possible here. Everything made is removed again, whatever happens.
 set -u
 program=$1 kind=$2
@@ -14,7 +15,7 @@ clean() {
   for p in "${pids[@]}"; do kill -9 "$p" 2>/dev/null; done
   ip netns del $a 2>/dev/null
   ip netns del $b 2>/dev/null
-  rm -rf "$stop" "$logs"
+  rm -rf "$stop" "$stop".* "$logs"
 }
 trap clean EXIT
 ip netns add $a 2>/dev/null && ip netns add $b 2>/dev/null || { echo "skipped: cannot make network namespaces"; exit 77; }
@@ -24,6 +25,17 @@ for ns in $a $b; do
   ip -n $ns addr add 10.78.0.$i/24 dev veth0 && ip -n $ns link set veth0 up && ip -n $ns link set lo up || exit 1
   i=$((i + 1))
 done
+within() { # seconds, command: until it succeeds
+  local end=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    ((SECONDS < end)) || { echo "not in time: $*"; return 1; }
+    sleep 0.05
+  done
+}
+# Without a carrier, other devices would be listed than a moment later.
+carrier() { ip -n $1 -o link show veth0 | grep -q LOWER_UP; }
+within 10 carrier $a && within 10 carrier $b || exit 1
 # The control plane has connections and time limits of its own: only the ports of net-socket are touched, and its limit is long.
 control=4478 first=30000 last=30999
 filter() { # namespace, rule
@@ -47,19 +59,28 @@ for r in 0 1 2 3; do
     ip netns exec $ns "$program" --no-intro --test-case="operations go on*" >"$logs/$r" 2>&1 &
   pids+=($!)
 done
-sleep 3
+all() { # state: every rank is there
+  for r in 0 1 2 3; do [ -e "$stop.$1.$r" ] || return 1; done
+}
+failed=0
+within 60 all joined || failed=1
+if [ $kind = start ]; then
+  filter $a drop
+  filter $b drop
+fi
+touch "$stop.go"
+[ $kind = start ] || within 60 all running || failed=1
 case $kind in
 down)
   for ns in $a $b; do
     ip -n $ns link set veth0 down && sleep 3 && ip -n $ns link set veth0 up
-    sleep 3
+    sleep 1
   done
   ;;
 reset)
   filter $b 'tcp flags & syn == 0 reject with tcp reset'
   sleep 2
   unfilter $b
-  sleep 3
   ;;
 kill)
   for n in 1 2 3 4 5 6; do
@@ -74,7 +95,11 @@ silent)
   sleep 6
   unfilter $a
   unfilter $b
-  sleep 4
+  ;;
+start)
+  sleep 6
+  unfilter $a
+  unfilter $b
   ;;
 *)
   echo "unknown kind $kind"
@@ -82,10 +107,13 @@ silent)
   ;;
 esac
 touch "$stop"
-failed=0
 for p in "${pids[@]}"; do wait "$p" || failed=1; done
 restored=$(cat "$logs"/* | grep -c "restored after")
 echo "$kind: $restored connections restored"
-((restored > 0)) || { [ $kind = down ] && echo "TCP itself has held through this one" || failed=1; }
+case $kind in
+down) ((restored > 0)) || echo "TCP itself has held through this one" ;;
+start) ;; # those that were not there yet are none that were lost
+*) ((restored > 0)) || failed=1 ;;
+esac
 ((failed)) && tail -n 20 "$logs"/*
 exit $failed

@@ -1,9 +1,12 @@
 // Ping-pong and full-duplex exchange of two processes over loopback, beside the same with one bare TCP socket in the same run.
+// With "resume INTERFACE FILE": what it costs that lost connections come back, over an interface that leads to the network
+// namespace of the file; pairs of blocks with and without it, alternating.
 #include "fake_host.h"
 #include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
 #include <chrono>
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <functional>
 #include <netinet/tcp.h>
@@ -33,13 +36,14 @@ void pin(int cpu) {
 
 // Both sides of one process: an endpoint out, an endpoint in. Addresses travel over a pipe pair.
 struct Plugin {
-  FakeHost host{FakeHost::Options{{"interface", "lo"}, {"family", "AF_INET"}}};
+  FakeHost host;
   const tutti_net_v1 &net = host.net();
   tutti_net_ctx *ctx = nullptr;
   tutti_net_ep *tx = nullptr, *rx = nullptr;
   uint64_t sent = 0, got = 0;
 
-  explicit Plugin(int peer) {
+  explicit Plugin(int peer, FakeHost::Options options = {{"interface", "lo"}, {"family", "AF_INET"}})
+      : host(std::move(options)) {
     const uint32_t flags = host.encrypts() ? uint32_t{TUTTI_NET_ENCRYPT} : 0u;
     const tutti_net_ctx_config config = {sizeof(config), -1, 1, 0, 2, flags, 0};
     uint8_t mine[TUTTI_NET_ADDR_BYTES] = {}, theirs[TUTTI_NET_ADDR_BYTES], answer[TUTTI_NET_ADDR_BYTES];
@@ -168,14 +172,46 @@ void run(int peer, bool first) {
   close(bare.fd);
 }
 
+void compare(int peer, bool first, const std::string &interface) {
+  Plugin off(peer, {{"interface", interface}, {"family", "AF_INET"}, {"reconnect_timeout", "0s"}});
+  Plugin on(peer, {{"interface", interface}, {"family", "AF_INET"}});
+  std::vector<char> a(1 << 20, 1), b(1 << 20, 2);
+  for (size_t n : {size_t{8}, size_t{4096}, size_t{16384}, size_t{65536}, size_t{1} << 20}) {
+    const int count = n > 100000 ? 40 : 200, pairs = 41;
+    std::vector<double> with, more;
+    for (int i = 0; i < pairs; ++i) {
+      const auto block = [&](Plugin &p) { return median_us(1, count, [&] { p.exchange(a.data(), b.data(), n); }); };
+      double without = i % 2 ? block(off) : 0; // which comes first alternates, too
+      with.push_back(block(on));
+      if (i % 2 == 0) without = block(off);
+      more.push_back((with.back() / without - 1) * 100);
+    }
+    std::sort(with.begin(), with.end());
+    std::sort(more.begin(), more.end());
+    if (first)
+      fmt::print("exchange {:>8} B  {:>8.2f} us, {:+.1f} % for coming back (quartiles {:+.1f}, {:+.1f})\n", n, with[pairs / 2],
+                 more[pairs / 2], more[pairs / 4], more[pairs * 3 / 4]);
+  }
+  for (Plugin *p : {&on, &off}) {
+    p->net.ep_destroy(p->tx);
+    p->net.ep_destroy(p->rx);
+    p->net.ctx_destroy(p->ctx);
+  }
+}
+
 } // namespace
 
-int main() {
+int main(int argc, char **argv) {
+  const bool resume = argc == 4 && std::string(argv[1]) == "resume";
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) return 1;
   const pid_t child = fork();
   pin(child ? 0 : 1);
-  run(ends[child ? 0 : 1], child != 0);
+  if (resume && !child && setns(open(argv[3], O_RDONLY | O_CLOEXEC), CLONE_NEWNET) != 0) _exit(1);
+  if (resume)
+    compare(ends[child ? 0 : 1], child != 0, argv[2]);
+  else
+    run(ends[child ? 0 : 1], child != 0);
   if (!child) _exit(0);
   int status = 0;
   waitpid(child, &status, 0);

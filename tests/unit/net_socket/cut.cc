@@ -18,6 +18,8 @@ namespace cut {
 namespace {
 int watched = -1;
 long left = 0;
+size_t swallowed = 0;
+int swallows_left = 0;
 
 sockaddr_in address(int (*get)(int, sockaddr *, socklen_t *), int fd) {
   sockaddr_in a{};
@@ -34,19 +36,28 @@ const bool counts_bytes = true;
 #endif
 
 void check_apart(const std::function<int()> &fn) {
+  check_apart(std::vector{fn});
+}
+
+void check_apart(const std::vector<std::function<int()>> &all) {
   constexpr int impossible = 77;
-  const pid_t child = fork();
-  if (child == 0) {
+  std::vector<pid_t> children;
+  for (const auto &fn : all) {
+    children.push_back(fork());
+    if (children.back() != 0) continue;
     if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) _exit(impossible);
     _exit(set_loopback(true) ? fn() : impossible);
   }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == impossible)
-    MESSAGE("skipped: no network namespaces here");
-  else
-    CHECK(WEXITSTATUS(status) == 0);
+  for (size_t i = 0; i < children.size(); ++i) {
+    CAPTURE(i);
+    int status = 0;
+    CHECK(waitpid(children[i], &status, 0) == children[i]);
+    CHECK(WIFEXITED(status));
+    if (WEXITSTATUS(status) == impossible)
+      MESSAGE("skipped: no network namespaces here");
+    else
+      CHECK(WEXITSTATUS(status) == 0);
+  }
 }
 
 bool set_loopback(bool up) {
@@ -74,7 +85,11 @@ bool reset(int fd) {
   m.req.id.idiag_dport = there.sin_port;
   m.req.id.idiag_src[0] = here.sin_addr.s_addr;
   m.req.id.idiag_dst[0] = there.sin_addr.s_addr;
-  m.req.id.idiag_cookie[0] = m.req.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+  uint64_t cookie = 0; // this socket, and no other that has the same ports by now
+  socklen_t len = sizeof cookie;
+  if (getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &len) != 0) return false;
+  m.req.id.idiag_cookie[0] = static_cast<uint32_t>(cookie);
+  m.req.id.idiag_cookie[1] = static_cast<uint32_t>(cookie >> 32);
   const int nl = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
   sockaddr_nl kernel{};
   kernel.nl_family = AF_NETLINK;
@@ -121,6 +136,17 @@ std::vector<int> connections() {
 void after(int fd, long bytes) {
   watched = fd;
   left = bytes;
+}
+
+void swallow(size_t bytes, int times) {
+  swallowed = bytes;
+  swallows_left = times;
+}
+
+bool swallows(int fd, size_t n) {
+  if (swallows_left == 0 || n != swallowed) return false;
+  --swallows_left;
+  return reset(fd);
 }
 
 bool watches(int fd) {

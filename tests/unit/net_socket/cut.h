@@ -9,6 +9,7 @@ namespace cut {
 // Runs fn in a child with a network of its own, and checks that it gives 0. 77 skips the test, as does a system without
 // namespaces.
 void check_apart(const std::function<int()> &fn);
+void check_apart(const std::vector<std::function<int()>> &all); // at the same time, each in a child of its own
 bool set_loopback(bool up);
 
 // Both ends of the connection are told that it is reset (SOCK_DESTROY), as far as packets get through. What has been
@@ -20,6 +21,9 @@ std::vector<int> connections(); // all established TCP sockets of this process, 
 
 // The connection of a socket is reset once so many more bytes have been sent on it: what send() may take of n bytes now.
 void after(int fd, long bytes);
+// Of the next calls that send just so many bytes, nothing arrives: their connections are reset instead.
+void swallow(size_t bytes, int times);
+bool swallows(int fd, size_t n);
 bool watches(int fd);
 size_t allowed(int fd, size_t n);
 extern const bool counts_bytes; // the above works in this build

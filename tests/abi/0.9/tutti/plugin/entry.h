@@ -10,7 +10,7 @@ typedef struct tutti_host {
   uint32_t struct_size;
   uint16_t abi_major, abi_minor; /* TUTTI_ABI_* of the core */
   void *impl;                    /* the core's own; plugins leave it alone */
-  /* The constant table of a host service (host*.h), or NULL when this core lacks it. [any] */
+  /* The constant table of a host service (host.h), or NULL when this core lacks it. [any] */
   /* clang-format off */
   const void *(*get_iface)(const struct tutti_host *host, const char *iface_id) TUTTI_NOEXCEPT;
   /* clang-format on */
