@@ -39,6 +39,9 @@ set(CPACK_DEBIAN_PLUGINS_PACKAGE_RECOMMENDS "libcurl4 | libcurl4t64") # store-et
 set(static_needs "")
 if(TUTTI_BUILD_STATIC) # what tuttiConfig.cmake looks for
   set(static_needs libfmt-dev libspdlog-dev libsodium-dev libhwy-dev libpugixml-dev libhwloc-dev)
+  if(TUTTI_WITH_TLS)
+    list(APPEND static_needs libssl-dev)
+  endif()
 endif()
 tutti_debian_package(dev libtutti-dev libdevel "collective communication as a pluggable microkernel: headers"
                      "The C and C++ API, the headers of the plugin ABI, and files for CMake and pkg-config."

@@ -2,6 +2,7 @@
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/launch.h"
 #include "bootstrap/member.h"
+#include "bootstrap/tls.h"
 #include "log/log.h"
 #include "tutti/plugin/host.h"
 #include <future>
@@ -65,6 +66,7 @@ private:
 constexpr int kIdleRoot = 10; // times the time to join: an id may be made well ahead of its use
 
 Result<UniqueId> new_id(const Config &config) {
+  TUTTI_TRY(use_security(config));
   TUTTI_ASSIGN(self, Service::get().hub().contact(config));
   UniqueId id;
   random_bytes(id.secret);
@@ -77,6 +79,7 @@ Result<UniqueId> new_id(const Config &config) {
 
 Result<UniqueId> start_root(const Config &config, UniqueId id, bool stays, std::function<void()> on_done) {
   Service &service = Service::get();
+  TUTTI_TRY(use_security(config));
   TUTTI_ASSIGN(self, service.hub().contact(config));
   auto root = std::make_shared<Root>(service, id, self, config, stays);
   root->on_done = std::move(on_done);
@@ -161,6 +164,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::join(std::span<const tuttiUniqueId
   if (nranks < 1 || rank < 0 || rank >= nranks)
     return fail(Code::invalid_argument, "rank {} of {}: ranks are 0 to nranks - 1", rank, nranks).phase("bootstrap");
   TUTTI_ASSIGN(parsed, decode_all(ids, nranks));
+  TUTTI_TRY(boot::use_security(*config));
   auto member = std::make_shared<boot::Member>(boot::Service::get(), boot::comm_identity(parsed), std::move(config));
   member->ask_under(boot::ask_identity(parsed.front().secret));
   if (stop)

@@ -79,15 +79,16 @@ void Conn::ready(uint32_t events) {
 }
 
 bool Conn::read_some() {
-  const bool authenticated = state_ == State::open || state_ == State::finishing;
+  const bool authenticated = state_ == State::open || state_ == State::finishing || state_ == State::securing;
   const size_t have = in_.size() - in_at_;
   size_t want = kReadStep;
   // A dialling end may send frames right behind its proof: those stay in the socket until the proof was checked.
   if (!authenticated) want = allowance() > have ? allowance() - have : 0;
   if (want == 0) return true;
-  const size_t old = in_.size();
-  in_.resize(old + want);
-  iovec io{in_.data() + old, want};
+  Bytes &to = tls_ ? sealed_ : in_;
+  const size_t old = to.size();
+  to.resize(old + want);
+  iovec io{to.data() + old, want};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 16)];
   msghdr msg{};
   msg.msg_iov = &io;
@@ -100,7 +101,7 @@ bool Conn::read_some() {
   do n = recvmsg(fd_.get(), &msg, MSG_CMSG_CLOEXEC);
   while (n < 0 && errno == EINTR);
   const int err = errno;
-  in_.resize(old + static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  to.resize(old + static_cast<size_t>(std::max<ssize_t>(n, 0)));
   if (n < 0 && (err == EAGAIN || err == EWOULDBLOCK)) return true;
   if (n <= 0) {
     if (state_ == State::finishing) {
@@ -119,7 +120,7 @@ bool Conn::read_some() {
       in_fds_.emplace_back(fd);
     }
   }
-  return true;
+  return !tls_ || unseal_some();
 }
 
 void Conn::readable() {
@@ -187,6 +188,22 @@ void Conn::send(FrameType type, uint64_t tag, std::span<const std::byte> payload
   encode(FrameHeader{static_cast<uint32_t>(payload.size()), type, static_cast<bool>(fd), tag}, o.data.data());
   if (!payload.empty()) std::memcpy(o.data.data() + kFrameHeader, payload.data(), payload.size());
   o.fd = std::move(fd);
+  put(std::move(o));
+}
+
+void Conn::put(Out o) {
+  if (tls_) {
+    if (tls_->ready()) {
+      size_t taken = 0; // each call seals at most a record
+      for (std::span<const std::byte> rest(o.data); !rest.empty(); rest = rest.subspan(taken))
+        if (tls_->write(rest, &taken) != Tls::Step::done || taken == 0)
+          return lost(fail(Code::internal, "a frame cannot be encrypted: {}", tls_->error()));
+      return take_sealed();
+    }
+    if (queued_bytes) queued_bytes->fetch_add(o.data.size());
+    unsealed_.push_back(std::move(o));
+    return;
+  }
   if (queued_bytes) queued_bytes->fetch_add(o.data.size());
   out_.push_back(std::move(o));
   if (out_.size() == 1) writable();
@@ -255,6 +272,13 @@ void Conn::finish() {
   if (!(state_ == State::open || state_ == State::parked)) return close();
   const Ptr self = shared_from_this();
   retire_callbacks();
+  if (unsecured() && !unsealed_.empty()) { // what was sent goes out first
+    finish_sealed_ = true;
+    service_.draining++;
+    service_.cancel(timer_);
+    timer_ = service_.at(Clock::now() + kLinger, [self] { self->close(); });
+    return;
+  }
   state_ = State::finishing;
   service_.draining++;
   service_.cancel(timer_);
@@ -288,7 +312,7 @@ void Conn::close() {
 }
 
 void Conn::drop() {
-  if (state_ == State::finishing) service_.draining--;
+  if (state_ == State::finishing || std::exchange(finish_sealed_, false)) service_.draining--;
   state_ = State::closed;
   if (token_) service_.remove(token_);
   token_ = 0;
@@ -304,8 +328,10 @@ void Conn::drop() {
 
 void Conn::forget_output() {
   if (queued_bytes)
-    for (const Out &o : out_) queued_bytes->fetch_sub(o.data.size());
+    for (const auto *queue : {&out_, &unsealed_})
+      for (const Out &o : *queue) queued_bytes->fetch_sub(o.data.size());
   out_.clear();
+  unsealed_.clear();
 }
 
 } // namespace tutti::boot

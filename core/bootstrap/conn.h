@@ -1,8 +1,9 @@
-// tutti/core/bootstrap/conn.h: one control connection (TCP or unix domain): handshake, then frames. Lives on the service
-// thread.
+// tutti/core/bootstrap/conn.h: one control connection (TCP or unix domain): handshake, then frames; over TCP in a TLS session
+// where either end wants that. Lives on the service thread.
 #pragma once
 #include "bootstrap/crypto.h"
 #include "bootstrap/service.h"
+#include "bootstrap/tls.h"
 #include "bootstrap/wire.h"
 #include <deque>
 
@@ -48,12 +49,18 @@ public:
 
   bool is_unix() const { return is_unix_; }
   bool open() const { return state_ == State::open; }
+  bool encrypted() const { return tls_ != nullptr; }
   bool closed() const { return state_ == State::closed; }
   const Hello &hello() const { return hello_; }
   const std::string &remote() const { return remote_; }
 
 private:
-  enum class State { connecting, wait_challenge, verified, wait_hello, parked, wait_proof, open, finishing, closed };
+  enum class State { connecting, wait_challenge, verified, wait_hello, parked, wait_proof, securing, open, finishing, closed };
+  struct Out {
+    Bytes data;
+    size_t at = 0;
+    UniqueFd fd;
+  };
   Conn(Service &service, TrackedFd fd, bool is_unix, std::string remote);
   void start(uint32_t events);
   Nanos dialling() const;
@@ -62,7 +69,18 @@ private:
   void ready(uint32_t events);
   void readable();
   void writable();
-  bool read_some();      // false: closed
+  bool read_some();   // false: closed
+  bool unseal_some(); // the same, of what the session holds
+  bool secure();      // the same, of a session that is being made
+  void secured();
+  void take_sealed(); // what the session has to say goes into the queue
+  void begin_session(Tls::Role role);
+  bool disagree(); // one end wants what the other cannot do: the connection is lost
+  bool to_encrypt() const;
+  uint16_t own_security() const;
+  void opened();
+  bool unsecured() const { return tls_ && !tls_->ready(); }
+  void put(Out out);     // sealed, where there is a session
   void handle_input();   // as many steps as the bytes allow
   bool handshake_step(); // false: needs more bytes, or closed
   void parse_frames();
@@ -75,11 +93,6 @@ private:
   void retire_callbacks();
   size_t allowance() const;
 
-  struct Out {
-    Bytes data;
-    size_t at = 0;
-    UniqueFd fd;
-  };
   Service &service_;
   TrackedFd fd_;
   bool is_unix_;
@@ -92,12 +105,16 @@ private:
   uint32_t events_ = 0;
   uint64_t timer_ = 0;
   Hello hello_;
-  Nonce nonce_{};
+  Challenge challenge_;
   Secret key_{};
   Bytes in_;
   size_t in_at_ = 0;
   std::deque<UniqueFd> in_fds_;
   std::deque<Out> out_;
+  std::unique_ptr<Tls> tls_;
+  Bytes sealed_;               // came, and is not with the session yet
+  std::deque<Out> unsealed_;   // until the session stands
+  bool finish_sealed_ = false; // finish() as soon as it does
 };
 
 constexpr auto kLinger = std::chrono::seconds(5); // for the other end to take what was sent before leaving

@@ -42,7 +42,9 @@ void Conn::out_of_time(Nanos limit) {
   const Ptr self = shared_from_this();
   timer_ = 0;
   const State was = state_;
-  if (was == State::wait_hello || was == State::wait_challenge || was == State::wait_proof) readable();
+  const bool sealing = unsecured();
+  if (was == State::wait_hello || was == State::wait_challenge || was == State::wait_proof || sealing) readable();
+  if (state_ == was && sealing && !unsecured()) return;
   if (state_ == was) return lost(fail(Code::timeout, "no complete handshake within {}", seconds(limit)));
   if (timer_ == 0 && state_ == State::parked) allow(limit);
 }
@@ -75,6 +77,7 @@ Conn::Ptr Conn::dial(Service &service, const Target &target, const Hello &hello,
   }
   Ptr c(new Conn(service, std::move(fd), is_unix, target.text()));
   c->hello_ = hello;
+  c->hello_.security = c->own_security();
   c->key_ = key;
   const Endpoint &source = target.source;
   if (err == 0 && source.family() != 0) {
@@ -150,36 +153,48 @@ bool Conn::handshake_step() {
       lost(fail(Code::remote, "{}", text(c->refusal)));
       return false;
     }
-    if (!same(c->mac, server_mac(key_, hello_, c->nonce))) {
+    if (!same(c->mac, server_mac(key_, hello_, *c))) {
       queue_raw(encode_proof(Mac{})); // lets the other end say what is wrong, too
       lost(fail(Code::remote, "the process there does not know this job's key"));
       return false;
     }
-    nonce_ = c->nonce;
+    challenge_ = *c;
     state_ = State::verified;
+    if (to_encrypt() && !(hello_.security & challenge_.security & kCanEncrypt)) {
+      queue_raw(encode_proof(client_mac(key_, hello_, challenge_))); // it is to know who wants something else
+      if (state_ == State::verified) disagree();
+      return false;
+    }
     if (on_verified) on_verified();
     return false;
   }
   const auto mac = decode_proof(data);
-  if (!mac || !same(*mac, client_mac(key_, hello_, nonce_))) {
+  if (!mac || !same(*mac, client_mac(key_, hello_, challenge_))) {
     lost(fail(Code::remote, "it does not know the job's key"));
     return false;
   }
+  if (disagree()) return false;
+  if (!to_encrypt()) return opened(), false;
+  state_ = State::securing;
+  begin_session(Tls::Role::server);
+  return false;
+}
+
+void Conn::opened() {
   state_ = State::open;
   service_.cancel(timer_);
   timer_ = 0;
   if (on_open) on_open();
   if (state_ == State::open) update_events();
-  return false;
 }
 
 void Conn::admit(const Secret &key) {
   if (state_ != State::parked) return;
   key_ = key;
-  Challenge c;
-  random_bytes(nonce_);
-  c.nonce = nonce_;
-  c.mac = server_mac(key_, hello_, nonce_);
+  Challenge &c = challenge_;
+  random_bytes(c.nonce);
+  c.security = own_security();
+  c.mac = server_mac(key_, hello_, c);
   state_ = State::wait_proof;
   // The other end began to wait before this one, and believes itself connected as soon as it has sent its proof: it must not be
   // given up here while that may come.
@@ -201,7 +216,11 @@ void Conn::prove() {
   state_ = State::open;
   service_.cancel(timer_);
   timer_ = 0;
-  queue_raw(encode_proof(client_mac(key_, hello_, nonce_)));
+  queue_raw(encode_proof(client_mac(key_, hello_, challenge_)));
+  if (state_ != State::closed && to_encrypt()) {
+    allow(2 * dialling()); // for the session
+    begin_session(Tls::Role::client);
+  }
   if (state_ != State::closed) update_events();
 }
 

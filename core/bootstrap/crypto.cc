@@ -37,11 +37,12 @@ uint64_t first_u64(const Secret &s) {
   return v;
 }
 
-Mac mac(const Secret &key, std::string_view label, const Hello &hello, const Nonce &nonce) {
+Bytes over_both(const Hello &hello, const Challenge &challenge) {
   Writer w;
   w.raw(encode(hello));
-  w.raw(nonce);
-  return plain_hash<32>(key, label, w.take());
+  w.u16(challenge.security);
+  w.raw(challenge.nonce);
+  return w.take();
 }
 
 } // namespace
@@ -70,11 +71,14 @@ uint64_t hash_u64(std::string_view label, std::string_view data) {
   return first_u64(hash_to_secret(label, std::as_bytes(std::span(data.data(), data.size()))));
 }
 
-Mac server_mac(const Secret &key, const Hello &hello, const Nonce &nonce) {
-  return mac(key, "tutti server", hello, nonce);
+Mac server_mac(const Secret &key, const Hello &hello, const Challenge &challenge) {
+  return plain_hash<sizeof(Mac)>(key, "tutti server", over_both(hello, challenge));
 }
-Mac client_mac(const Secret &key, const Hello &hello, const Nonce &nonce) {
-  return mac(key, "tutti client", hello, nonce);
+Mac client_mac(const Secret &key, const Hello &hello, const Challenge &challenge) {
+  return plain_hash<sizeof(Mac)>(key, "tutti client", over_both(hello, challenge));
+}
+Secret tls_secret(const Secret &key, const Hello &hello, const Challenge &challenge) {
+  return secret_hash(key, "tutti tls", over_both(hello, challenge));
 }
 bool same(const Mac &a, const Mac &b) {
   return sodium_memcmp(a.data(), b.data(), a.size()) == 0;

@@ -12,9 +12,11 @@ uint64_t derive_u64(const Secret &key, std::string_view label, std::span<const s
 Secret hash_to_secret(std::string_view label, std::span<const std::byte> data);
 uint64_t hash_u64(std::string_view label, std::string_view data);
 
-Mac server_mac(const Secret &key, const Hello &hello, const Nonce &nonce);
-Mac client_mac(const Secret &key, const Hello &hello, const Nonce &nonce);
-bool same(const Mac &a, const Mac &b); // in constant time
+// Of all that both ends have said: nobody between them can have changed it.
+Mac server_mac(const Secret &key, const Hello &hello, const Challenge &challenge);
+Mac client_mac(const Secret &key, const Hello &hello, const Challenge &challenge);
+Secret tls_secret(const Secret &key, const Hello &hello, const Challenge &challenge); // for the rest of the connection
+bool same(const Mac &a, const Mac &b);                                                // in constant time
 
 // What a unique id stands for.
 struct Identity {

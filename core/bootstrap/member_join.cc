@@ -70,6 +70,7 @@ CheckIn Member::check_in_data(const Seat &seat, Deadline deadline) const {
   in.nroots = seat.nroots;
   in.root = seat.root;
   in.ids = seat.ids;
+  in.security = config_->text("core.security");
   in.first_root = seat.first_root;
   in.contact = self_;
   return in;

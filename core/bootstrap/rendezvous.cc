@@ -138,8 +138,8 @@ Result<Secret> job_key(const Config &config, const Place &place, int rank) {
   const std::string &path = config.text("core.job_key_file");
   if (path.empty()) {
     const std::string hint = "put 32 random bytes into a file of mode 0600 on every host and name it in TUTTI_JOB_KEY_FILE";
-    if (config.text("core.security") == "required")
-      return fail(Code::invalid_usage, "core.security is \"required\" and {} brings no job key", place.from)
+    if (const std::string &level = config.text("core.security"); level != "authenticated")
+      return fail(Code::invalid_usage, "core.security is \"{}\" and {} brings no job key", level, place.from)
           .phase("bootstrap")
           .hint(hint);
     if (rank == 0) // once per job

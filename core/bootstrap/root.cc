@@ -115,6 +115,8 @@ std::string Root::check(const Run &run, const CheckIn &in, const std::string &wh
       return fmt::format("{} was started with {} ranks, {} with {}", who, in.nranks, other, first.nranks);
     if (in.nroots != first.nroots)
       return fmt::format("{} was started with {} unique ids, {} with {}", who, in.nroots, other, first.nroots);
+    if (in.security != first.security)
+      return fmt::format("{} was started with core.security = \"{}\", {} with \"{}\"", who, in.security, other, first.security);
     if (in.ids != first.ids)
       return fmt::format("{} was started with other unique ids than {}, or in another order", who, other);
   }

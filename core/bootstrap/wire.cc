@@ -11,6 +11,7 @@ constexpr uint32_t kHelloMagic = 0x31485454;     // "TTH1"
 constexpr uint32_t kChallengeMagic = 0x31435454; // "TTC1"
 constexpr uint32_t kProofMagic = 0x31505454;     // "TTP1"
 constexpr size_t kMaxEndpoints = 16;
+constexpr size_t kMostSecurity = 32;
 
 // FNV-1a: finds ids that were cut or mistyped; it keeps nobody out.
 uint32_t checksum(std::span<const std::byte> data) {
@@ -190,7 +191,8 @@ Result<UniqueId> decode(const tuttiUniqueId &raw) {
 Bytes encode(const Hello &h) {
   Writer w;
   w.u32(kHelloMagic);
-  w.u32(h.wire);
+  w.u16(h.wire);
+  w.u16(h.security);
   w.u32(h.library);
   w.u64(h.comm);
   w.i32(h.from);
@@ -203,7 +205,8 @@ std::optional<Hello> decode_hello(std::span<const std::byte> data) {
   Reader r(data);
   if (r.u32() != kHelloMagic) return {};
   Hello h;
-  h.wire = r.u32();
+  h.wire = r.u16();
+  h.security = r.u16();
   h.library = r.u32();
   h.comm = r.u64();
   h.from = r.i32();
@@ -231,7 +234,8 @@ Bytes encode(const Challenge &c) {
   Writer w;
   w.u32(kChallengeMagic);
   w.u8(static_cast<uint8_t>(c.refusal));
-  w.u32(c.wire);
+  w.u16(c.wire);
+  w.u16(c.security);
   w.raw(c.nonce);
   w.raw(c.mac);
   return w.take();
@@ -243,7 +247,8 @@ std::optional<Challenge> decode_challenge(std::span<const std::byte> data) {
   Challenge c;
   const uint8_t refusal = r.u8();
   c.refusal = static_cast<Refusal>(refusal);
-  c.wire = r.u32();
+  c.wire = r.u16();
+  c.security = r.u16();
   copy(r.raw(32), &c.nonce);
   copy(r.raw(32), &c.mac);
   if (!r.done() || refusal > static_cast<uint8_t>(Refusal::busy)) return {};
@@ -301,6 +306,7 @@ Bytes encode(const CheckIn &c) {
   w.i32(c.nroots);
   w.i32(c.root);
   w.u64(c.ids);
+  w.text(c.security, kMostSecurity);
   w.u16(static_cast<uint16_t>(c.first_root.size()));
   w.raw(c.first_root);
   put(w, c.contact);
@@ -319,6 +325,7 @@ std::optional<CheckIn> decode_check_in(std::span<const std::byte> data) {
   c.nroots = r.i32();
   c.root = r.i32();
   c.ids = r.u64();
+  c.security = r.text();
   const auto box = r.raw(r.u16());
   c.first_root.assign(box.begin(), box.end());
   if (!get(r, &c.contact) || !r.done()) return {};

@@ -89,16 +89,19 @@ tuttiUniqueId encode(const UniqueId &id); // endpoints that do not fit are left 
 Result<UniqueId> decode(const tuttiUniqueId &id);
 
 // ---- handshake: hello -> challenge or refusal -> proof. Fixed sizes, below the 256 bytes a stranger may send.
-constexpr uint32_t kWireVersion = 3;
+constexpr uint16_t kWireVersion = 3;
 constexpr int kRootRank = -1; // `to` of a check-in
 constexpr int kAskRank = -2;  // `to` of a question (core/ras): of no rank, but of the process
 using Nonce = std::array<std::byte, 32>;
 using Mac = std::array<std::byte, 32>;
+// What an end says of encryption, in what both prove; TCP connections are encrypted when either wants it. See tls.h.
+enum : uint16_t { kCanEncrypt = 1, kWantsEncryption = 2 };
 
 struct Hello {
-  uint32_t wire = kWireVersion;
-  uint32_t library = 0; // version, as tuttiGetVersion gives it
-  uint64_t comm = 0;    // communicator, or UniqueId::base at the root; of a question the id that its key belongs to
+  uint16_t wire = kWireVersion;
+  uint16_t security = 0; // kCanEncrypt, kWantsEncryption
+  uint32_t library = 0;  // version, as tuttiGetVersion gives it
+  uint64_t comm = 0;     // communicator, or UniqueId::base at the root; of a question the id that its key belongs to
   int32_t from = -1, to = -1;
   Nonce nonce{};
 };
@@ -110,7 +113,8 @@ enum class Refusal : uint8_t { none = 0, unknown = 1, wire = 2, busy = 3 };
 std::string_view text(Refusal r);
 struct Challenge {
   Refusal refusal = Refusal::none; // set: nothing else counts
-  uint32_t wire = kWireVersion;
+  uint16_t wire = kWireVersion;
+  uint16_t security = 0;
   Nonce nonce{};
   Mac mac{};
 };
@@ -165,6 +169,7 @@ struct CheckIn {
   uint64_t left_ns = 0, span_ns = 0; // of the rank's deadline
   int32_t nroots = 1, root = 0;      // how many there are, and which one this is
   uint64_t ids = 0;                  // a hash of all unique ids in their order
+  std::string security;              // core.security
   Bytes first_root;                  // its unique id, in a box that only this root opens; empty when this is the first
   Contact contact;
 };

@@ -94,6 +94,9 @@ Status CollnetSetup::open(Iface<tutti_collnet_v1> *collnet) {
     all = {found};
   }
   if (all.empty()) return fail(Code::invalid_usage, "no collnet plugin is loaded");
+  if (const Setting &security = config_.setting("core.security"); security.text == "encrypted")
+    return fail(Code::invalid_usage, "{} does not encrypt what it sends, and core.security is \"encrypted\" ({})",
+                all.front().table->name, security.origin);
   std::string against;
   for (const auto &c : all) {
     uint32_t count = 0;

@@ -38,9 +38,10 @@ const std::vector<Option> &table() {
      .env = "TUTTI_HOSTID", .aliases = {"NCCL_HOSTID"}},
     {.key = "core.job_key_file", .help = "file with the job's secret, mode 0600, for launchers that hand out none",
      .env = "TUTTI_JOB_KEY_FILE"},
-    {.key = "core.security", .default_value = "preferred",
-     .help = "required: refuse to start without a job key; preferred: warn once",
-     .env = "TUTTI_SECURITY", .choices = "preferred|required"},
+    {.key = "core.security", .default_value = "authenticated",
+     .help = "authenticated: connections prove that they know the job's key, a job without one warns once; required: refuse to start "
+             "without a job key; encrypted: this, and all that goes from host to host is encrypted, by TLS 1.3 under the job's key",
+     .env = "TUTTI_SECURITY", .choices = "authenticated|required|encrypted", .synonyms = "preferred=authenticated", .agree = true},
     {.key = "core.blocking", .type = TUTTI_OPT_BOOL, .default_value = "true",
      .help = "whether calls that set up or end a communicator return only when done",
      .env = "TUTTI_BLOCKING", .aliases = {"NCCL_COMM_BLOCKING"}, .scope = Scope::communicator},

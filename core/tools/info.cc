@@ -1,5 +1,6 @@
 // `tutti info`: what this installation is, what it found, and where every setting comes from.
 #include "bootstrap/launch.h"
+#include "bootstrap/tls.h"
 #include "comm/startup.h"
 #include "config/secret.h"
 #include "exec/kernels.h"
@@ -150,6 +151,7 @@ std::string device_text(const tutti_net_dev &d) {
   std::string out = d.speed_mbps ? fmt::format("{} Mbit/s", d.speed_mbps) : "speed unknown";
   out += d.numa_node >= 0 ? fmt::format(", NUMA node {}", d.numa_node) : ", NUMA node unknown";
   if (d.flags & TUTTI_NET_LOOPBACK) out += ", this host only";
+  if (d.flags & TUTTI_NET_ENCRYPTS) out += ", encrypts";
   if (d.rail >= 0) out += fmt::format(", rail {}", d.rail);
   if (d.pci[0]) out += fmt::format(", {}", d.pci);
   return out;
@@ -262,11 +264,19 @@ void print_launcher(const Config &config) {
                                                                           : l.where);
 }
 
+std::string encryption(const Config &config) {
+  const Setting &s = config.setting("core.security");
+  if (!boot::can_encrypt()) return "not in this build (TUTTI_WITH_TLS=OFF)";
+  return fmt::format("TLS 1.3 between hosts: {} (core.security {}, {})", s.text == "encrypted" ? "on" : "off", s.text,
+                     s.origin);
+}
+
 int print_all(const Config &config) {
   int library = 0;
   tuttiGetVersion(&library);
-  fmt::print("tutti\n  version     {}.{}.{}, plugin ABI {}.{}\n  kernels     {}\n  program     {}\n", library / 10000,
-             library / 100 % 100, library % 100, TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, simd_target(), own_path());
+  fmt::print("tutti\n  version     {}.{}.{}, plugin ABI {}.{}\n  kernels     {}\n  encryption  {}\n  program     {}\n",
+             library / 10000, library / 100 % 100, library % 100, TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, simd_target(),
+             encryption(config), own_path());
   print_host();
   print_launcher(config);
   fmt::print("settings that are not the default (tutti info config shows all)\n");

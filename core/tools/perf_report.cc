@@ -1,4 +1,5 @@
 #include "base/file.h"
+#include "config/config.h"
 #include "config/secret.h"
 #include "tools/cli.h"
 #include "tools/perf.h"
@@ -190,6 +191,9 @@ void Report::header() const {
   for (const Device &d : devices_)
     fmt::print("#  Rank {:>2} Group {:>2} Pid {:>6} on {:>10} device {:>2} [host] {}\n", d.rank, d.group, d.pid, d.host, 0,
                d.cpu);
+  if (const auto config = Config::process(); config.ok() && config.value()->text("core.security") == "encrypted")
+    fmt::print("# Encrypted between hosts: core.security \"encrypted\" ({})\n",
+               config.value()->setting("core.security").origin);
   fmt::print("#\n# {:>10}  {:>12}  {:>6}  {:>6}  {:>6}  {:^31}  {:>19}\n", "", "", "", "", "", "out-of-place", "in-place");
   std::string columns, units;
   for (int i = 0; i < 2; i++) {

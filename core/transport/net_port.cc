@@ -72,6 +72,13 @@ Status NetPort::open_device(uint32_t number) {
   config.comm_id = b.comm_id();
   config.rank = b.rank();
   config.nranks = b.nranks();
+  if (transport_.config().text("core.security") == "encrypted") {
+    if (!encrypts(device->info))
+      return fail(Code::invalid_usage, "{}: {} does not encrypt, and core.security is \"encrypted\"", net_.table->name,
+                  device->info.name)
+          .phase("connect");
+    config.flags = device->info.flags & TUTTI_NET_ENCRYPTS ? uint32_t{TUTTI_NET_ENCRYPT} : 0;
+  }
   if (const tutti_status s = guarded(net_.plugin, "ctx_create", net_.table->ctx_create, state(), number, &config, &device->ctx);
       s < 0)
     return plugin_error(*net_.plugin, s, fmt::format("opening device {}", device->info.name));

@@ -10,6 +10,11 @@
 
 namespace tutti {
 
+// Nothing that others could read leaves the host through it, where it is asked for that.
+inline bool encrypts(const tutti_net_dev &dev) {
+  return dev.flags & (TUTTI_NET_ENCRYPTS | TUTTI_NET_LOOPBACK);
+}
+
 class NetPort {
 public:
   // Null when the net has no device.

@@ -1,5 +1,6 @@
 #include "checker.h"
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/tls.h"
 #include "config/config.h"
 #include "exec/kernels.h"
 #include "isolated.h"
@@ -227,6 +228,7 @@ void offer_services() {
   provide_host_service(TUTTI_HOST_REDUCE, host_reduce_service());
   provide_host_service(TUTTI_HOST_PLAN, host_plan_service());
   provide_host_service(TUTTI_HOST_WATCH, host_watch_service());
+  provide_host_service(TUTTI_HOST_TLS, host_tls_service());
 }
 
 } // namespace

@@ -36,7 +36,7 @@ size_t live_threads() {
   return entries("/proc/self/task");
 }
 
-Side::Side(const Plugin &plugin, const tutti_net_v1 &net, uint32_t dev, uint32_t flags, int rank)
+Side::Side(const Plugin &plugin, const tutti_net_v1 &net, uint32_t dev, uint32_t flags, int rank, uint32_t wishes)
     : plugin_(plugin), net_(net), flags_(flags) {
   tutti_net_ctx_config config{};
   config.struct_size = sizeof(config);
@@ -44,6 +44,7 @@ Side::Side(const Plugin &plugin, const tutti_net_v1 &net, uint32_t dev, uint32_t
   config.comm_id = 0x7e57;
   config.rank = rank;
   config.nranks = 2;
+  config.flags = wishes;
   check(plugin, net.ctx_create(plugin.state, dev, &config, &ctx_), "ctx_create");
   require(ctx_ != nullptr, "ctx_create returned OK and no context");
 }
@@ -88,7 +89,8 @@ tutti_net_buf Side::buf(void *addr, uint64_t bytes) {
   return b;
 }
 
-NetBench::NetBench(const Plugin &plugin, const void *table) : plugin_(plugin), net_(*static_cast<const tutti_net_v1 *>(table)) {
+NetBench::NetBench(const Plugin &plugin, const void *table, uint32_t wishes)
+    : plugin_(plugin), net_(*static_cast<const tutti_net_v1 *>(table)), wishes_(wishes) {
   uint32_t count = 0;
   check(plugin, net_.device_count(plugin.state, &count), "device_count");
   if (count == 0) skip("there is no usable device on this machine");

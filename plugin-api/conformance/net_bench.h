@@ -21,7 +21,8 @@ struct Done {
 // A context, what it reported, and memory registered with it.
 class Side {
 public:
-  Side(const Plugin &plugin, const tutti_net_v1 &net, uint32_t dev, uint32_t flags, int rank);
+  // flags: the device's; wishes: the context's
+  Side(const Plugin &plugin, const tutti_net_v1 &net, uint32_t dev, uint32_t flags, int rank, uint32_t wishes = 0);
   ~Side();
   Side(const Side &) = delete;
   Side &operator=(const Side &) = delete;
@@ -57,7 +58,7 @@ struct Pair {
 
 class NetBench {
 public:
-  NetBench(const Plugin &plugin, const void *table);
+  NetBench(const Plugin &plugin, const void *table, uint32_t wishes = 0);
   ~NetBench();
   NetBench(const NetBench &) = delete;
   NetBench &operator=(const NetBench &) = delete;
@@ -66,7 +67,7 @@ public:
   const tutti_net_dev &dev() const { return dev_; }
   Side &a() { return *a_; } // connects and sends
   Side &b() { return *b_; } // listens and receives
-  std::unique_ptr<Side> side(int rank) { return std::make_unique<Side>(plugin_, net_, 0, dev_.flags, rank); }
+  std::unique_ptr<Side> side(int rank) { return std::make_unique<Side>(plugin_, net_, 0, dev_.flags, rank, wishes_); }
 
   Pair pair() { return pair(a(), b()); }
   bool answers() const { return dev_.flags & TUTTI_NET_ANSWERS; }
@@ -95,6 +96,7 @@ private:
   const Plugin &plugin_;
   const tutti_net_v1 &net_;
   tutti_net_dev dev_{};
+  const uint32_t wishes_;
   std::unique_ptr<Side> a_, b_;
   std::vector<tutti_net_ep *> eps_;
   std::map<tutti_net_ep *, uint64_t> sent_, received_; // messages posted so far

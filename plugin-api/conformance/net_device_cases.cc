@@ -115,6 +115,7 @@ void short_config(const Plugin &plugin, const void *table) {
   for (const uint32_t size : {8u, 16u, static_cast<uint32_t>(sizeof(newer))}) {
     newer.known.struct_size = size;
     newer.known.traffic_class = -1;
+    newer.known.flags = ~uint32_t{TUTTI_NET_ENCRYPT};
     tutti_net_ctx *ctx = nullptr;
     const tutti_status s = net_of(table).ctx_create(plugin.state, 0, &newer.known, &ctx);
     require(s == TUTTI_OK && ctx, "ctx_create with a config of {} bytes returned {}", size, status_name(s));
@@ -134,6 +135,16 @@ void traffic_classes(const Plugin &plugin, const void *table) {
     require(s == TUTTI_OK && ctx, "ctx_create with traffic class {} returned {}", traffic_class, status_name(s));
     net_of(table).ctx_destroy(ctx);
   }
+}
+
+// That they are encrypted nobody here can see; that they come is a start.
+void encrypted(const Plugin &plugin, const void *table) {
+  if (NetBench plain(plugin, table); !(plain.dev().flags & TUTTI_NET_ENCRYPTS)) skip("the device has no ENCRYPTS");
+  NetBench bench(plugin, table, TUTTI_NET_ENCRYPT);
+  const Pair p = bench.pair();
+  for (const uint64_t bytes : {0ull, 1ull, 8ull, 16'384ull, 65'536ull, 1ull << 20, 5ull << 20})
+    if (bytes <= bench.dev().max_message_bytes)
+      for (uint64_t i = 0; i < 3; i++) bench.transfer(p, bytes, bytes, bytes + i, i);
 }
 
 void registrations(const Plugin &plugin, const void *table) {
@@ -255,6 +266,7 @@ std::vector<Case> net_device_cases() {
       {"N-05", "contexts come and go without leaving descriptors or threads", many_contexts},
       {"N-06", "ctx_create takes configurations of older and newer versions", short_config},
       {"N-68", "a context may have any traffic class", traffic_classes},
+      {"N-71", "a device that encrypts carries messages of all sizes in a context that asks for it", encrypted},
       {"N-07", "host memory can be registered and released any number of times", registrations},
       {"N-08", "progress of a quiet context reports nothing", quiet_progress},
       {"N-54", "counters have unique names, keep to the room and never fall", counters},

@@ -41,7 +41,7 @@ void Connector::start(Attempt &a) {
   a.handshake =
       std::make_unique<ConnectorHandshake>(make_hello(a.index, static_cast<uint16_t>(1 + ctx_.settings().data_sockets()),
                                                       resumes_on(a), ctx_.settings().min_task, id_, ctx_.wires().self()),
-                                           secret_);
+                                           secret_, ctx_.encryption());
   if (::connect(a.fd.get(), a.to.get(), a.to.length()) != 0 && errno != EINPROGRESS && errno != EINTR) return retry(a, errno);
   ctx_.watch(a.fd, &a.watch);
 }
@@ -107,7 +107,7 @@ Step Connector::advance(Attempt &a) {
     if (err) return retry(a, err), Step::again;
     a.connected = true;
   }
-  const Step s = a.handshake->advance(a.fd.get());
+  const Step s = a.handshake->advance(a.fd);
   switch (s) {
   case Step::denied:
     a.fd.reset();

@@ -21,6 +21,7 @@ Context::Context(const Host &host, const Settings &settings, std::vector<Device>
       event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!epoll_ || !event_) plugin::fail_errno(errno, "cannot make event descriptors");
   settings_.traffic_class = config.traffic_class;
+  if (config.flags & TUTTI_NET_ENCRYPT) encryption_.emplace(Encryption{host, host.need<tutti_host_tls_v1>(TUTTI_HOST_TLS)});
   watch(event_, &event_watch_);
   ring_.resize(64);
   if (settings_.threads) helpers_ = std::make_unique<Helpers>(settings_.threads);

@@ -38,6 +38,7 @@ public:
   // The one whose network the address belongs to, else the one to use.
   const Device &device_towards(const Address &peer) const;
   bool stays_here(const Address &peer) const { return stays_on_host(device_towards(peer), peer); }
+  const Encryption *encryption() const { return encryption_ ? &*encryption_ : nullptr; }
   Helpers *helpers() { return helpers_.get(); }
   Wires &wires() { return wires_; }
   Reception *reception() { return reception_.get(); } // null: nobody has listened yet, or lost connections stay lost
@@ -64,6 +65,7 @@ private:
   void look_for_dead_links();
 
   Settings settings_;
+  std::optional<Encryption> encryption_;
   std::vector<Device> devices_;
   Fd epoll_, event_, timer_; // timer_: made when first needed
   Wires wires_;

@@ -82,7 +82,7 @@ void describe(const Device &d, tutti_net_dev &out) {
   out.speed_mbps = d.interface.speed_mbps > 0 ? static_cast<uint32_t>(d.interface.speed_mbps) : unknown_speed_mbps;
   out.max_inflight = 64;
   out.max_batch = 4;
-  out.flags = d.interface.loopback ? uint32_t{TUTTI_NET_LOOPBACK} : 0;
+  out.flags = TUTTI_NET_ENCRYPTS | (d.interface.loopback ? uint32_t{TUTTI_NET_LOOPBACK} : 0);
   out.numa_node = read_numa_node(d.interface.name);
   out.rail = -1;
 }

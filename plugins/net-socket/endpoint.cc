@@ -23,9 +23,9 @@ void Endpoint::drop_stripes() noexcept {
 
 void Endpoint::use(std::shared_ptr<Wire> wire) {
   wire_ = std::move(wire);
-  const Address peer = peer_address(control());
+  const Address peer = peer_address(control().get());
   if (port_of(peer) == 0) return; // lost meanwhile
-  local_ = local_address(control());
+  local_ = local_address(control().get());
   peer_ = peer;
 }
 
@@ -152,7 +152,7 @@ void Endpoint::retire(uint32_t upto) {
 std::string Endpoint::lost_text(int err) const {
   if (err == closed_by_peer) return plugin::text("peer ", peer_text(), " closed the connection");
   return plugin::text("connection to peer ", peer_text(), " (", ctx_.device_towards(peer_).interface.name,
-                      ") failed: ", errno_text(err));
+                      ") failed: ", err == EBADMSG ? "what came was not written by the peer" : errno_text(err));
 }
 
 void Endpoint::fail_calls(tutti_status status, const std::string &why) noexcept {

@@ -48,7 +48,7 @@ protected:
   Message &at(uint32_t i) { return queue_[i % max_messages]; }
   bool wants_stripes(uint64_t bytes) const { return !stripes_.empty() && bytes >= min_task_; }
   void use(std::shared_ptr<Wire> wire); // from now on
-  int control() const { return wire_->fd.get(); }
+  const Fd &control() const { return wire_->fd; }
   void push_pieces(Message &m); // hands the payload to the data sockets
   bool move_stripes();          // without helpers: serves them; looks for their errors
   bool stripes_may_move() const;

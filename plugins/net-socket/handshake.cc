@@ -98,9 +98,10 @@ Hello make_hello(uint16_t index, uint16_t count, bool resumes, uint64_t min_task
   return h;
 }
 
-Step Transfer::send(int fd, const void *data, size_t bytes) {
+Step Transfer::send(const Fd &fd, const void *data, size_t bytes) {
   while (done_ < bytes) {
-    const ssize_t n = ::send(fd, static_cast<const char *>(data) + done_, bytes - done_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    iovec part{const_cast<char *>(static_cast<const char *>(data)) + done_, bytes - done_};
+    const ssize_t n = fd.write(&part, 1);
     if (n < 0 && would_block(errno)) return Step::again;
     if (n < 0) return error_ = errno, Step::failed;
     done_ += static_cast<size_t>(n);
@@ -109,9 +110,9 @@ Step Transfer::send(int fd, const void *data, size_t bytes) {
   return Step::done;
 }
 
-Step Transfer::receive(int fd, void *data, size_t bytes) {
+Step Transfer::receive(const Fd &fd, void *data, size_t bytes) {
   while (done_ < bytes) {
-    const ssize_t n = ::recv(fd, static_cast<char *>(data) + done_, bytes - done_, MSG_DONTWAIT);
+    const ssize_t n = fd.read(static_cast<char *>(data) + done_, bytes - done_);
     if (n == 0) return Step::closed;
     if (n < 0 && would_block(errno)) return Step::again;
     if (n < 0) return error_ = errno, Step::failed;
@@ -121,9 +122,27 @@ Step Transfer::receive(int fd, void *data, size_t bytes) {
   return Step::done;
 }
 
-ConnectorHandshake::ConnectorHandshake(const Hello &hello, const Secret &secret) : hello_(hello), secret_(secret) {}
+Step Securing::advance(Fd &fd, tutti_tls_role role, const Secret &secret, const void *said, size_t bytes,
+                       const uint8_t (&nonce)[32]) {
+  if (!encryption_) return Step::done;
+  if (!fd.session()) {
+    const auto *first = static_cast<const uint8_t *>(said);
+    std::vector<uint8_t> all(first, first + bytes);
+    all.insert(all.end(), nonce, nonce + sizeof nonce);
+    fd.secure(
+        std::make_unique<Session>(encryption_->host, encryption_->tls, role, fd.get(), secret.bytes, sizeof secret.bytes, all));
+  }
+  const int done = fd.session()->handshake();
+  if (role == TUTTI_TLS_SERVER) acknowledge_at_once(fd.get()); // as for the proof
+  if (done >= 0) return done ? Step::done : Step::again;
+  error_ = errno;
+  return error_ == 0 ? Step::closed : error_ == EBADMSG ? Step::denied : Step::failed;
+}
 
-Step ConnectorHandshake::advance(int fd) {
+ConnectorHandshake::ConnectorHandshake(const Hello &hello, const Secret &secret, const Encryption *encryption)
+    : hello_(hello), secret_(secret), securing_(encryption) {}
+
+Step ConnectorHandshake::advance(Fd &fd) {
   if (stage_ == 0) {
     if (const Step s = transfer_.send(fd, &hello_, sizeof hello_); s != Step::done) return s;
     stage_ = 1;
@@ -134,10 +153,15 @@ Step ConnectorHandshake::advance(int fd) {
     sign(proof_.mac, connector_role, hello_, answer_.nonce, secret_);
     stage_ = 2;
   }
-  return stage_ == 2 ? Step::verified : transfer_.send(fd, &proof_, sizeof proof_);
+  if (stage_ == 2) return Step::verified;
+  if (stage_ == 3) {
+    if (const Step s = transfer_.send(fd, &proof_, sizeof proof_); s != Step::done) return s;
+    stage_ = 4;
+  }
+  return securing_.advance(fd, TUTTI_TLS_CLIENT, secret_, &hello_, sizeof hello_, answer_.nonce);
 }
 
-Step AcceptorHandshake::advance(int fd) {
+Step AcceptorHandshake::advance(Fd &fd) {
   if (stage_ == 0) {
     if (const Step s = transfer_.receive(fd, &hello_, sizeof hello_); s != Step::done) return s;
     if (std::memcmp(hello_.magic, hello_magic, sizeof hello_magic) != 0 || hello_.version != wire_version) return Step::denied;
@@ -148,11 +172,15 @@ Step AcceptorHandshake::advance(int fd) {
   }
   if (stage_ == 1) {
     if (const Step s = transfer_.send(fd, &answer_, sizeof answer_); s != Step::done) return s;
-    acknowledge_at_once(fd); // the connector waits for word that its proof has come
+    acknowledge_at_once(fd.get()); // the connector waits for word that its proof has come
     stage_ = 2;
   }
-  if (const Step s = transfer_.receive(fd, &proof_, sizeof proof_); s != Step::done) return s;
-  return signed_by(proof_.mac, connector_role, hello_, answer_.nonce, secret_) ? Step::done : Step::denied;
+  if (stage_ == 2) {
+    if (const Step s = transfer_.receive(fd, &proof_, sizeof proof_); s != Step::done) return s;
+    if (!signed_by(proof_.mac, connector_role, hello_, answer_.nonce, secret_)) return Step::denied;
+    stage_ = 3;
+  }
+  return securing_.advance(fd, TUTTI_TLS_SERVER, secret_, &hello_, sizeof hello_, answer_.nonce);
 }
 
 } // namespace tutti::net_socket

@@ -3,6 +3,7 @@
 //   connector -> acceptor   Hello    which connection, which of its sockets, how messages are striped, a nonce
 //   acceptor -> connector   Answer   a nonce, and the MAC of (role, hello, nonce) under the secret
 //   connector -> acceptor   Proof    the MAC of the same with its own role
+// and then both make a TLS session, where the context is to encrypt.
 // The secret itself never travels here; it reaches the connector over the core's channel, in the address.
 #pragma once
 #include "wires.h"
@@ -60,8 +61,8 @@ enum class Step { again, verified, done, closed, denied, failed };
 // Moves the bytes of one struct over a non-blocking socket, piece by piece.
 class Transfer {
 public:
-  Step send(int fd, const void *data, size_t bytes);
-  Step receive(int fd, void *data, size_t bytes);
+  Step send(const Fd &fd, const void *data, size_t bytes);
+  Step receive(const Fd &fd, void *data, size_t bytes);
   int error() const { return error_; }
 
 private:
@@ -69,13 +70,25 @@ private:
   int error_ = 0;
 };
 
+// The last part of a handshake: the socket gets its session, if any, under the secret and what both have said.
+class Securing {
+public:
+  explicit Securing(const Encryption *encryption) : encryption_(encryption) {}
+  Step advance(Fd &fd, tutti_tls_role role, const Secret &secret, const void *said, size_t bytes, const uint8_t (&nonce)[32]);
+  int error() const { return error_; }
+
+private:
+  const Encryption *encryption_;
+  int error_ = 0;
+};
+
 class ConnectorHandshake {
 public:
-  ConnectorHandshake(const Hello &hello, const Secret &secret);
+  ConnectorHandshake(const Hello &hello, const Secret &secret, const Encryption *encryption);
   // `verified`: the other side knows the secret; the proof goes out after confirm().
-  Step advance(int fd);
+  Step advance(Fd &fd);
   void confirm() { stage_ = 3; }
-  int error() const { return transfer_.error(); }
+  int error() const { return securing_.error() ? securing_.error() : transfer_.error(); }
 
 private:
   Hello hello_;
@@ -84,12 +97,13 @@ private:
   Proof proof_{};
   int stage_ = 0;
   Transfer transfer_;
+  Securing securing_;
 };
 
 class AcceptorHandshake {
 public:
-  explicit AcceptorHandshake(const Secret &secret) : secret_(secret) {}
-  Step advance(int fd);
+  AcceptorHandshake(const Secret &secret, const Encryption *encryption) : secret_(secret), securing_(encryption) {}
+  Step advance(Fd &fd);
   const Hello &hello() const { return hello_; } // trustworthy once advance() said done
 
 private:
@@ -99,6 +113,7 @@ private:
   Proof proof_{};
   int stage_ = 0;
   Transfer transfer_;
+  Securing securing_;
 };
 
 Hello make_hello(uint16_t index, uint16_t count, bool resumes, uint64_t min_task, const Identity &connection,

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <linux/sockios.h>
-#include <sys/ioctl.h>
 
 namespace tutti::net_socket {
 
@@ -15,13 +13,11 @@ constexpr uint64_t copied_at_once = 4 << 10;
 constexpr uint32_t turns_before_copy = 7;
 constexpr uint64_t tail_bytes = 64 << 10;
 
-void History::ask(int fd) {
-  int left = 0;
-  if (ioctl(fd, SIOCOUTQ, &left) != 0 || left < 0 || static_cast<uint64_t>(left) > sent_) return;
-  acked_ = std::max(acked_, sent_ - static_cast<uint64_t>(left));
+void History::ask(const Fd &fd) {
+  if (const auto left = fd.unacknowledged(); left && *left <= sent_) acked_ = std::max(acked_, sent_ - *left);
 }
 
-bool History::ready(uint64_t bytes, int fd) {
+bool History::ready(uint64_t bytes, const Fd &fd) {
   const uint64_t end = released_ + bytes;
   const bool few = bytes <= copied_at_once;
   const auto within = [&](uint64_t limit) { return end <= acked_ || end - acked_ <= limit; };

@@ -7,6 +7,7 @@
 //
 //   acked() <= released() <= the first byte of the oldest send that is not reported;  [acked(), released()) is in the copy
 #pragma once
+#include "sockets.h"
 #include <cstdint>
 #include <memory>
 #include <sys/uio.h>
@@ -22,14 +23,14 @@ public:
   uint64_t sent() const { return sent_; } // the next byte for the kernel
   void gave(uint64_t bytes) { sent_ += bytes; }
   uint64_t acked() const { return acked_; }
-  void ask(int fd); // the kernel, how much has been acknowledged
+  void ask(const Fd &fd); // the kernel, how much has been acknowledged
   uint64_t released() const { return released_; }
   bool fits(uint64_t bytes) const { return released_ + bytes - acked_ <= max_bytes; }
   bool behind() const { return sent_ < released_; } // bytes of the copy go out before anything else
 
   // Whether the next `bytes` after released(), which the kernel has, may be released now: they are acknowledged, or so few that
   // copying them costs nothing, or it was asked for some turns in vain and the rest of them fits into the copy.
-  bool ready(uint64_t bytes, int fd);
+  bool ready(uint64_t bytes, const Fd &fd);
   bool patient() const { return waited_ < last_turn; } // more turns may help
   // Takes over what follows released(): no more than fits beside what is there.
   void release(const void *data, uint64_t bytes);

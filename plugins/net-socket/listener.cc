@@ -47,7 +47,8 @@ void Listener::take_guests(int from) {
       refuse(host(), guests_.front().fd.get(), "too many connections that do not prove themselves");
       guests_.erase(guests_.begin());
     }
-    guests_.push_back({std::move(fd), Clock::now(), AcceptorHandshake(secret_), std::make_unique<Watched>()});
+    guests_.push_back(
+        {std::move(fd), Clock::now(), AcceptorHandshake(secret_, ctx_.encryption()), std::make_unique<Watched>()});
     ctx_.watch(guests_.back().fd, guests_.back().watch.get());
   }
 }
@@ -77,7 +78,7 @@ void Listener::drive() noexcept {
     const auto oldest = Clock::now() - ctx_.settings().handshake_timeout;
     for (size_t i = 0; i < guests_.size();) {
       Guest &g = guests_[i];
-      const Step s = g.handshake.advance(g.fd.get());
+      const Step s = g.handshake.advance(g.fd);
       if (s == Step::again && g.since > oldest) {
         ++i;
         continue;

@@ -117,14 +117,14 @@ private:
     if (old_.size() + 2 > max_old || ended_) return false;
     uint64_t position = read_;
     for (const Old &o : old_) position += o.left;
-    uint64_t left = unread(control());
+    uint64_t left = control().unread();
     std::shared_ptr<Wire> over; // where the sender went, which is not known here yet
     if (hello.moved_to != Identity{} && hello.moved_to != moved_to_) {
       over = ctx_.wires().find_dialled(hello.moved_to); // or it was lost before it brought anything
       if (hello.moved_at < position || hello.moved_at - position > left) return false;
       left = hello.moved_at - position;
     }
-    const uint64_t over_left = over ? unread(over->fd.get()) : 0;
+    const uint64_t over_left = over ? over->fd.unread() : 0;
     if (!say(arg, position + left + over_left)) return false;
     if (over) ctx_.wires().take_dialled(hello.moved_to);
     take_over(hello, fd, left, over, over_left);
@@ -155,7 +155,7 @@ private:
     const bool direct = inside_ && from_ == to_;
     uint8_t *const at = direct ? body() : &ahead_[to_];
     const uint64_t want = std::min(o.left, direct ? left_ : room_ > to_ ? room_ - to_ : 0);
-    const ssize_t n = ::recv(o.wire->fd.get(), at, want, MSG_DONTWAIT);
+    const ssize_t n = o.wire->fd.read(at, want);
     if (n <= 0) return fail_calls(TUTTI_ERR_INTERNAL, "a lost socket holds less than it said"), false;
     o.left -= static_cast<uint64_t>(n);
     read_ += static_cast<uint64_t>(n);
@@ -200,7 +200,7 @@ private:
   bool begin(Message &m, uint64_t header) noexcept {
     const uint64_t bytes = header & ~striped_bit;
     if (bytes > m.bytes) {
-      shutdown(control(), SHUT_RDWR); // the peer learns it too
+      shutdown(control().get(), SHUT_RDWR); // the peer learns it too
       fail_calls(TUTTI_ERR_TRUNCATED, plugin::text("peer ", peer_text(), " sent ", bytes, " bytes for a buffer of ", m.bytes,
                                                    ": the ranks disagree about the operation"));
       return false;
@@ -268,7 +268,7 @@ private:
   bool fill_ahead() noexcept {
     const uint64_t want =
         room_ > to_ ? room_ - to_ : 0; // never 0: what is here is less than a header, or than what it announces
-    const uint64_t n = took(::recv(control(), &ahead_[to_], want, MSG_DONTWAIT), want);
+    const uint64_t n = took(control().read(&ahead_[to_], want), want);
     to_ += n;
     return n != 0;
   }
@@ -334,12 +334,7 @@ private:
     }
   }
 
-  uint64_t read(iovec *iov, int count, uint64_t want) noexcept {
-    msghdr msg{};
-    msg.msg_iov = iov;
-    msg.msg_iovlen = static_cast<size_t>(count);
-    return took(recvmsg(control(), &msg, MSG_DONTWAIT), want);
-  }
+  uint64_t read(iovec *iov, int count, uint64_t want) noexcept { return took(control().read(iov, count), want); }
 
   // After a call for `want` bytes: how many came, 0 for none now or an end.
   uint64_t took(ssize_t n, uint64_t want) noexcept {

@@ -45,13 +45,13 @@ void Reception::take_guests() {
         refuse(ctx_.host(), guests_.front().fd.get(), "too many connections that do not prove themselves");
         guests_.erase(guests_.begin());
       }
-      guests_.push_back({std::move(fd), Clock::now(), {}, std::make_unique<Watched>()});
+      guests_.push_back({std::move(fd), Clock::now(), ResumeAcceptor(ctx_.encryption()), std::make_unique<Watched>()});
       ctx_.watch(guests_.back().fd, guests_.back().watch.get());
     }
 }
 
 bool Reception::serve(Guest &g) {
-  const Step s = g.handshake.advance(g.fd.get(), find, this);
+  const Step s = g.handshake.advance(g.fd, find, this);
   if (s == Step::again && Clock::now() < g.since + ctx_.settings().handshake_timeout) return true;
   if (s == Step::denied) refuse(ctx_.host(), g.fd.get(), "it does not know the secret of a connection that was lost");
   if (s != Step::verified) return false;
@@ -59,7 +59,7 @@ bool Reception::serve(Guest &g) {
   if (it == receivers_.end()) return false;
   const auto say = [](void *guest, uint64_t position) {
     auto &self = *static_cast<Guest *>(guest);
-    return self.handshake.finish(self.fd.get(), position);
+    return self.handshake.finish(self.fd, position);
   };
   Fd &fd = g.fd;
   it->second->resume(g.handshake.hello(), fd, say, &g);

@@ -26,7 +26,7 @@ void Redial::start(const Fill &fill) {
     return retry(e.what(), false); // no descriptor is free now
   }
   tune_connection(fd_.get(), ctx_.settings(), ctx_.stays_here(to));
-  handshake_.emplace(fill(index_), secret_);
+  handshake_.emplace(fill(index_), secret_, ctx_.encryption());
   if (::connect(fd_.get(), to.get(), to.length()) != 0 && errno != EINPROGRESS && errno != EINTR)
     return retry(errno_text(errno), errno == ECONNREFUSED);
   watch_ = {};
@@ -51,7 +51,7 @@ void Redial::retry(std::string why, bool refused) {
 }
 
 Redial::Result Redial::shake() {
-  switch (handshake_->advance(fd_.get())) {
+  switch (handshake_->advance(fd_)) {
   case Step::done:
     return Result::restored;
   case Step::denied:

@@ -39,7 +39,7 @@ ResumeHello make_resume_hello(uint16_t index, uint32_t attempt, const Identity &
   return h;
 }
 
-Step ResumeDialler::advance(int fd) {
+Step ResumeDialler::advance(Fd &fd) {
   if (stage_ == 0) {
     if (const Step s = transfer_.send(fd, &hello_, sizeof hello_); s != Step::done) return s;
     stage_ = 1;
@@ -55,11 +55,16 @@ Step ResumeDialler::advance(int fd) {
     if (const Step s = transfer_.send(fd, &proof_, sizeof proof_); s != Step::done) return s;
     stage_ = 3;
   }
+  if (stage_ == 3) {
+    const Step s = securing_.advance(fd, TUTTI_TLS_CLIENT, secret_, &hello_, sizeof hello_, answer_.nonce);
+    if (s != Step::done) return s;
+    stage_ = 4;
+  }
   if (const Step s = transfer_.receive(fd, &state_, sizeof state_); s != Step::done) return s;
   return signed_by(state_.mac, state_role, hello_, answer_, state_.position, secret_) ? Step::done : Step::denied;
 }
 
-Step ResumeAcceptor::advance(int fd, Find find, void *where) {
+Step ResumeAcceptor::advance(Fd &fd, Find find, void *where) {
   if (stage_ == 0) {
     if (const Step s = transfer_.receive(fd, &hello_, sizeof hello_); s != Step::done) return s;
     if (std::memcmp(hello_.magic, resume_magic, sizeof resume_magic) != 0 || hello_.version != wire_version)
@@ -75,12 +80,17 @@ Step ResumeAcceptor::advance(int fd, Find find, void *where) {
     if (answer_.unknown) return Step::closed;
     stage_ = 2;
   }
-  if (const Step s = transfer_.receive(fd, &proof_, sizeof proof_); s != Step::done) return s;
-  return signed_by(proof_.mac, dialler_role, hello_, answer_, 0, secret_) ? Step::verified : Step::denied;
+  if (stage_ == 2) {
+    if (const Step s = transfer_.receive(fd, &proof_, sizeof proof_); s != Step::done) return s;
+    if (!signed_by(proof_.mac, dialler_role, hello_, answer_, 0, secret_)) return Step::denied;
+    stage_ = 3;
+  }
+  const Step s = securing_.advance(fd, TUTTI_TLS_SERVER, secret_, &hello_, sizeof hello_, answer_.nonce);
+  return s == Step::done ? Step::verified : s;
 }
 
 // The socket has carried little yet: what does not go out at once never will.
-bool ResumeAcceptor::finish(int fd, uint64_t position) {
+bool ResumeAcceptor::finish(const Fd &fd, uint64_t position) {
   ResumeState state{};
   state.position = position;
   sign(state.mac, state_role, hello_, answer_, position, secret_);

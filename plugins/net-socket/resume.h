@@ -4,7 +4,7 @@
 //   receiver -> sender   Answer    a nonce, and the MAC of (role, hello, nonce) under the secret of the connection; or that it
 //   has
 //                                  no such stream (any more)
-//   sender -> receiver   Proof     the MAC of the same with its own role
+//   sender -> receiver   Proof     the MAC of the same with its own role; then both make a session, where they are to encrypt
 //   receiver -> sender   State     from which byte on the sender shall go on, and the MAC of that
 // The receiver gives nothing away and changes nothing before the proof; both nonces are in every MAC, so that nothing that was
 // recorded serves again. The secret is that of the listener which had accepted the connection.
@@ -43,12 +43,13 @@ ResumeHello make_resume_hello(uint16_t index, uint32_t attempt, const Identity &
 // `done` when position() may be used.
 class ResumeDialler {
 public:
-  ResumeDialler(const ResumeHello &hello, const Secret &secret) : hello_(hello), secret_(secret) {}
-  Step advance(int fd);
+  ResumeDialler(const ResumeHello &hello, const Secret &secret, const Encryption *encryption)
+      : hello_(hello), secret_(secret), securing_(encryption) {}
+  Step advance(Fd &fd);
   bool unknown() const { return answer_.unknown == 1; } // after `denied`
   uint64_t position() const { return state_.position; }
   const ResumeHello &hello() const { return hello_; }
-  int error() const { return transfer_.error(); }
+  int error() const { return securing_.error() ? securing_.error() : transfer_.error(); }
 
 private:
   ResumeHello hello_;
@@ -58,6 +59,7 @@ private:
   ResumeState state_{};
   int stage_ = 0;
   Transfer transfer_;
+  Securing securing_;
 };
 
 // The receiver's: `verified` once when the sender has proved itself; then finish() with the position.
@@ -65,9 +67,10 @@ class ResumeAcceptor {
 public:
   // The secret of a stream, null: there is none.
   using Find = const Secret *(*)(void *where, const ResumeHello &hello);
-  Step advance(int fd, Find find, void *where);
+  explicit ResumeAcceptor(const Encryption *encryption) : securing_(encryption) {}
+  Step advance(Fd &fd, Find find, void *where);
   const ResumeHello &hello() const { return hello_; }
-  bool finish(int fd, uint64_t position); // false: it cannot be said
+  bool finish(const Fd &fd, uint64_t position); // false: it cannot be said
 
 private:
   ResumeHello hello_{};
@@ -76,6 +79,7 @@ private:
   Proof proof_{};
   int stage_ = 0;
   Transfer transfer_;
+  Securing securing_;
 };
 
 } // namespace tutti::net_socket

@@ -30,7 +30,7 @@ public:
   ~Sender() override {
     ctx_.remove_pending(this);
     redials_.clear();
-    if (wire_ && wire_.use_count() > 1) shutdown(control(), SHUT_WR); // the other direction stays
+    if (wire_ && wire_.use_count() > 1) shutdown(control().get(), SHUT_WR); // the other direction stays
   }
 
   bool ready() override {
@@ -92,10 +92,10 @@ public:
     if (ctx_.helpers()) look_if_broken();
     if (wire_ && resumes()) history_.ask(control());
     const auto lost = [&](int fd) { return resumes() && host_silent(fd, s.silence, unanswered_before_lost, silent); };
-    if (wire_ && history_.acked() < history_.sent() && lost(control())) lose(ETIMEDOUT);
+    if (wire_ && history_.acked() < history_.sent() && lost(control().get())) lose(ETIMEDOUT);
     for (const auto &stripe : stripes_)
       if (!stripe->lost && lost(stripe->fd())) stripe->give_up(ETIMEDOUT);
-    if (wire_ && !resumes() && host_silent(control(), 2 * s.keepalive, unanswered_before_dead, silent))
+    if (wire_ && !resumes() && host_silent(control().get(), 2 * s.keepalive, unanswered_before_dead, silent))
       fail_calls(TUTTI_ERR_REMOTE,
                  plugin::text("the host of peer ", peer_text(), " (", ctx_.device_towards(peer_).interface.name,
                               ") has answered nothing for ", silent.count() / 1000, " s"));
@@ -112,7 +112,7 @@ public:
       if (!stripe_failed(i)) return;
     }
     if (!wire_ || !std::exchange(wire_->watch.broken, false)) return;
-    const int err = why_broken(control(), EPIPE);
+    const int err = why_broken(control().get(), EPIPE);
     if (err != closed_by_peer && may_come_back(err)) lose(err);
   }
 
@@ -160,10 +160,7 @@ private:
   // The history's part of the stream.
   bool send_again() noexcept {
     iovec parts[2];
-    msghdr msg{};
-    msg.msg_iov = parts;
-    msg.msg_iovlen = static_cast<size_t>(history_.next(parts));
-    const ssize_t n = sendmsg(control(), &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n = control().write(parts, history_.next(parts));
     if (n < 0) return keep_waiting(errno) && wire_;
     history_.gave(static_cast<uint64_t>(n));
     return true;
@@ -317,7 +314,8 @@ private:
       std::memcpy(joined, &m.header, sizeof m.header);
       if (m.bytes) std::memcpy(joined + sizeof m.header, m.addr, m.bytes);
       const uint64_t total = sizeof m.header + m.bytes;
-      return sent(::send(control(), joined, total, MSG_NOSIGNAL | MSG_DONTWAIT), total);
+      iovec part{joined, total};
+      return sent(control().write(&part, 1), total);
     }
     iovec iov[max_vectors];
     size_t used = 0;
@@ -329,16 +327,13 @@ private:
       total += append(iov[used], &m.header, sizeof m.header, skip, used);
       if (!striped && m.bytes) total += append(iov[used], m.addr, std::min(m.bytes, bytes_per_call + skip), skip, used);
     }
-    msghdr msg{};
-    msg.msg_iov = iov;
-    msg.msg_iovlen = used;
-    return sent(sendmsg(control(), &msg, MSG_NOSIGNAL | MSG_DONTWAIT), total);
+    return sent(control().write(iov, static_cast<int>(used)), total);
   }
 
   // After a call that failed. False when the endpoint has, too.
   bool keep_waiting(int err) noexcept {
     if (would_block(err)) return wire_->watch.writable = err == EINTR, true;
-    const int why = why_broken(control(), err);
+    const int why = why_broken(control().get(), err);
     return lose(why == closed_by_peer && wire_->lost ? wire_->lost : why), false;
   }
 

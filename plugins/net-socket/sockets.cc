@@ -74,9 +74,35 @@ std::string errno_text(int err) {
   return std::generic_category().message(err);
 }
 
-uint64_t unread(int fd) {
+ssize_t Fd::write(iovec *parts, int count) const {
+  if (session_) return session_->write(parts, count);
+  if (count == 1) return send(fd_, parts->iov_base, parts->iov_len, MSG_NOSIGNAL | MSG_DONTWAIT);
+  msghdr msg{};
+  msg.msg_iov = parts;
+  msg.msg_iovlen = static_cast<size_t>(count);
+  return sendmsg(fd_, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+ssize_t Fd::read(iovec *parts, int count) const {
+  if (session_) return session_->read(parts, count);
+  if (count == 1) return recv(fd_, parts->iov_base, parts->iov_len, MSG_DONTWAIT);
+  msghdr msg{};
+  msg.msg_iov = parts;
+  msg.msg_iovlen = static_cast<size_t>(count);
+  return recvmsg(fd_, &msg, MSG_DONTWAIT);
+}
+
+uint64_t Fd::unread() const {
+  if (session_) return session_->drain();
   int bytes = 0;
-  return ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
+  return ioctl(fd_, FIONREAD, &bytes) == 0 && bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
+}
+
+// The kernel counts sealed bytes, which are more than plain ones. A record that has come in part only counts as not come.
+std::optional<uint64_t> Fd::unacknowledged() const {
+  int bytes = 0;
+  if (ioctl(fd_, SIOCOUTQ, &bytes) != 0 || bytes < 0) return {};
+  return static_cast<uint64_t>(bytes) + (session_ && bytes > 0 ? Session::most_record : 0);
 }
 
 bool all_acknowledged(int fd) {

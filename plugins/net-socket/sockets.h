@@ -1,21 +1,25 @@
 // tutti/plugins/net-socket/sockets.h: file descriptors, addresses and socket options.
 #pragma once
 #include "device.h"
+#include "encryption.h"
 #include <cerrno>
 #include <chrono>
+#include <optional>
 
 namespace tutti::net_socket {
 
-// Leaves the epoll set that watches it before it closes: where the program has forked, the child's copy would keep it in.
+// Leaves the epoll set that watches it before it closes: where the program has forked, the child's copy would keep it in. A
+// connected socket may have a session; what it carries goes through write() and read() then, and only there.
 class Fd {
 public:
   Fd() = default;
   explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd &&o) noexcept : fd_(std::exchange(o.fd_, -1)), epoll_(std::exchange(o.epoll_, -1)) {}
+  Fd(Fd &&o) noexcept : fd_(std::exchange(o.fd_, -1)), epoll_(std::exchange(o.epoll_, -1)), session_(std::move(o.session_)) {}
   Fd &operator=(Fd &&o) noexcept {
     if (this == &o) return *this;
     reset(std::exchange(o.fd_, -1));
     epoll_ = std::exchange(o.epoll_, -1);
+    session_ = std::move(o.session_);
     return *this;
   }
   ~Fd() { reset(); }
@@ -23,14 +27,30 @@ public:
   explicit operator bool() const { return fd_ >= 0; }
   void reset(int fd = -1) {
     unwatch();
+    session_.reset();
     if (fd_ >= 0) ::close(fd_);
     fd_ = fd;
   }
   int watch(int epoll, uint32_t events, void *target); // or moves it to another target; an errno
   void unwatch();
 
+  // What sendmsg() and recvmsg() return, without blocking.
+  ssize_t write(iovec *parts, int count) const;
+  ssize_t read(iovec *parts, int count) const;
+  ssize_t read(void *data, size_t bytes) const {
+    iovec part{data, bytes};
+    return read(&part, 1);
+  }
+  // Bytes of the stream that have come and read() gives. With a session nothing that comes later is given any more.
+  uint64_t unread() const;
+  // At most so many bytes of what was written has the peer not got yet; nothing: who knows.
+  std::optional<uint64_t> unacknowledged() const;
+  Session *session() const { return session_.get(); }
+  void secure(std::unique_ptr<Session> session) { session_ = std::move(session); }
+
 private:
   int fd_ = -1, epoll_ = -1;
+  std::unique_ptr<Session> session_;
 };
 
 uint16_t port_of(const Address &a);
@@ -40,7 +60,6 @@ Address local_address(int fd);
 Address peer_address(int fd);
 std::string errno_text(int err);
 
-uint64_t unread(int fd);          // bytes that have come and wait in the kernel
 bool all_acknowledged(int fd);    // by the peer's kernel
 void acknowledge_at_once(int fd); // what comes next
 // What a send that failed with `err` means: EPIPE comes after the peer's end, and after what ended the connection was told.

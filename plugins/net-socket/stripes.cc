@@ -47,7 +47,7 @@ bool Stripe::release() {
   bool any = false;
   for (uint32_t h = head_.load(std::memory_order_relaxed); h != taken_; ++h, any = true) {
     const Task &task = tasks_[h % capacity];
-    if (!history_.ready(task.bytes, fd_.get())) break;
+    if (!history_.ready(task.bytes, fd_)) break;
     history_.release(task.at, task.bytes);
     finish(h);
   }
@@ -56,15 +56,13 @@ bool Stripe::release() {
 
 ssize_t Stripe::give() {
   iovec parts[2];
-  msghdr msg{};
-  msg.msg_iov = parts;
-  msg.msg_iovlen = static_cast<size_t>(history_.next(parts));
-  if (msg.msg_iovlen == 0) {
+  int used = history_.next(parts);
+  if (used == 0) {
     const Task &task = tasks_[taken_ % capacity];
     parts[0] = {task.at + moved_, std::min<uint64_t>(task.bytes - moved_, bytes_per_call)};
-    msg.msg_iovlen = 1;
+    used = 1;
   }
-  return sendmsg(fd_.get(), &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+  return fd_.write(parts, used);
 }
 
 bool Stripe::advance_send() {
@@ -98,8 +96,8 @@ bool Stripe::advance_receive() {
     if (old_.empty() && error_.load(std::memory_order_relaxed)) return moved;
     const Task &task = tasks_[h % capacity];
     const uint64_t limit = old_.empty() ? bytes_per_call : old_.front().left;
-    const ssize_t n = ::recv(old_.empty() ? fd_.get() : old_.front().fd.get(), task.at + moved_,
-                             std::min(task.bytes - moved_, limit), MSG_DONTWAIT);
+    const Fd &from = old_.empty() ? fd_ : old_.front().fd;
+    const ssize_t n = from.read(task.at + moved_, std::min(task.bytes - moved_, limit));
     if (n <= 0) return fail(n) || moved;
     moved = true;
     moved_ += static_cast<uint64_t>(n);
@@ -113,13 +111,13 @@ bool Stripe::advance_receive() {
 }
 
 uint64_t Stripe::position() const {
-  uint64_t all = read_ + unread(fd_.get());
+  uint64_t all = read_ + fd_.unread();
   for (const Old &o : old_) all += o.left;
   return all;
 }
 
 void Stripe::receive_from(Fd fd) {
-  const uint64_t left = unread(fd_.get());
+  const uint64_t left = fd_.unread();
   fd_.unwatch();
   old_.push_back({std::move(fd_), left});
   fd_ = std::move(fd);

@@ -156,14 +156,14 @@ void Listener::serve(int fd) {
   if (!hello || hello->to != rank_) return;
   boot::Challenge challenge;
   boot::random_bytes(challenge.nonce);
-  challenge.mac = boot::server_mac(key_, *hello, challenge.nonce);
+  challenge.mac = boot::server_mac(key_, *hello, challenge);
   const Bytes out = boot::encode(challenge);
   std::array<std::byte, boot::kProofBytes> proof_bytes{};
   if (!send_all(fd, out.data(), out.size(), greeting).ok() ||
       !receive_all(fd, proof_bytes.data(), proof_bytes.size(), greeting).ok())
     return;
   const auto proof = boot::decode_proof(proof_bytes);
-  if (!proof || !boot::same(*proof, boot::client_mac(key_, *hello, challenge.nonce))) return;
+  if (!proof || !boot::same(*proof, boot::client_mac(key_, *hello, challenge))) return;
   auto heard = Clock::now();
   while (!stop_ && Clock::now() - heard < kIdle) {
     pollfd p{fd, POLLIN, 0};

@@ -52,8 +52,8 @@ Reach shake_hands(int fd, const boot::Secret &key, int rank, int other, Deadline
   if (const Status s = receive_all(fd, in.data(), in.size(), deadline); !s.ok())
     return s.code() == Code::timeout ? Reach::timed_out : Reach::stranger;
   const auto challenge = boot::decode_challenge(in);
-  if (!challenge || !boot::same(challenge->mac, boot::server_mac(key, hello, challenge->nonce))) return Reach::stranger;
-  const Bytes proof = boot::encode_proof(boot::client_mac(key, hello, challenge->nonce));
+  if (!challenge || !boot::same(challenge->mac, boot::server_mac(key, hello, *challenge))) return Reach::stranger;
+  const Bytes proof = boot::encode_proof(boot::client_mac(key, hello, *challenge));
   return send_all(fd, proof.data(), proof.size(), deadline).ok() ? Reach::ok : Reach::failed;
 }
 

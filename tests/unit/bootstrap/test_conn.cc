@@ -34,7 +34,7 @@ public:
     REQUIRE(recv(remote.get(), answer.data(), answer.size(), MSG_WAITALL) == static_cast<ssize_t>(answer.size()));
     const auto c = decode_challenge(answer);
     REQUIRE(c);
-    proof = encode_proof(client_mac(key, hello, c->nonce));
+    proof = encode_proof(client_mac(key, hello, *c));
   }
   ~Accepted() {
     on_service([&] {

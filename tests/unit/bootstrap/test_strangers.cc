@@ -71,7 +71,7 @@ UniqueFd proven(const tuttiUniqueId &id) {
   const auto c = decode_challenge(hear(fd, kChallengeBytes));
   REQUIRE(c);
   REQUIRE(c->refusal == Refusal::none);
-  say(fd, encode_proof(client_mac(root.key, h, c->nonce)));
+  say(fd, encode_proof(client_mac(root.key, h, *c)));
   return fd;
 }
 

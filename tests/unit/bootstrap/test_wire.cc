@@ -88,14 +88,19 @@ TEST_CASE("proofs differ by key, side, nonce and greeting") {
   b[0] = std::byte(1);
   Hello h, g;
   g.from = 3;
-  Nonce n{}, m{};
-  m[3] = std::byte(1);
+  Challenge n{}, m{}, e{};
+  m.nonce[3] = std::byte(1);
+  e.security = kCanEncrypt;
   const Mac base = server_mac(a, h, n);
   CHECK(same(base, server_mac(a, h, n)));
   CHECK_FALSE(same(base, server_mac(b, h, n)));
   CHECK_FALSE(same(base, client_mac(a, h, n)));
   CHECK_FALSE(same(base, server_mac(a, g, n)));
   CHECK_FALSE(same(base, server_mac(a, h, m)));
+  CHECK_FALSE(same(base, server_mac(a, h, e)));
+  g = h;
+  g.security = kWantsEncryption;
+  CHECK_FALSE(same(base, server_mac(a, g, n)));
 }
 
 TEST_CASE("errors and contacts travel, and their control characters do not") {

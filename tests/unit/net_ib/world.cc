@@ -59,7 +59,7 @@ Process::Process(test::Machine &host, Core &core, size_t rails, const Settings &
   Device device;
   device.name = host.name;
   for (size_t i = 0; i < host.devices.size(); ++i) (i < rails ? device.own : device.spare).push_back(port_of(host.devices[i]));
-  const tutti_net_ctx_config config = {sizeof config, -1, 1, 0, 2};
+  const tutti_net_ctx_config config = {sizeof config, -1, 1, 0, 2, 0, 0};
   ctx = std::make_unique<Context>(core.host(), settings, host.verbs, device, config, std::move(now));
 }
 

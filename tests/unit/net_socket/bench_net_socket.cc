@@ -44,7 +44,8 @@ struct Plugin {
 
   explicit Plugin(int peer, FakeHost::Options options = {{"interface", "lo"}, {"family", "AF_INET"}})
       : host(std::move(options)) {
-    const tutti_net_ctx_config config = {sizeof(config), -1, 1, 0, 2};
+    const uint32_t flags = host.encrypts() ? uint32_t{TUTTI_NET_ENCRYPT} : 0u;
+    const tutti_net_ctx_config config = {sizeof(config), -1, 1, 0, 2, flags, 0};
     uint8_t mine[TUTTI_NET_ADDR_BYTES] = {}, theirs[TUTTI_NET_ADDR_BYTES], answer[TUTTI_NET_ADDR_BYTES];
     uint32_t len = 0, answered = sizeof answer;
     tutti_net_listener *l = nullptr;

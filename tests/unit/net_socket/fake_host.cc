@@ -1,4 +1,5 @@
 #include "fake_host.h"
+#include "bootstrap/tls.h"
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -45,6 +46,7 @@ struct Services {
     static constexpr tutti_host_config_v1 config = {sizeof(tutti_host_config_v1), 0, get_int, get_string, origin};
     if (std::strcmp(id, TUTTI_HOST_DIAG) == 0) return &diag;
     if (std::strcmp(id, TUTTI_HOST_CONFIG) == 0) return &config;
+    if (std::strcmp(id, TUTTI_HOST_TLS) == 0) return tutti::host_tls_service();
     return nullptr;
   }
 };

@@ -16,6 +16,7 @@ public:
   const tutti_net_v1 &net() const { return *net_; }
   void *plugin() const { return plugin_; }
   const tutti_plugin_desc &desc() const { return *desc_; }
+  bool encrypts() const { return options_.count("encrypt"); } // no option of the plugin: contexts are to encrypt
   std::string last_error() const;
   std::string log() const;
   static int warnings(); // lines at WARN of all hosts of this process

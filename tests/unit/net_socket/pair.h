@@ -34,7 +34,8 @@ struct Ctx {
   tutti_net_ctx *c = nullptr;
   std::map<uint64_t, std::vector<tutti_net_completion>> done;
   explicit Ctx(FakeHost &host, uint32_t dev = 0, int32_t traffic_class = -1) : net(host.net()) {
-    const tutti_net_ctx_config config = {sizeof(config), traffic_class, 1, 0, 2};
+    const uint32_t flags = host.encrypts() ? uint32_t{TUTTI_NET_ENCRYPT} : 0u;
+    const tutti_net_ctx_config config = {sizeof(config), traffic_class, 1, 0, 2, flags, 0};
     REQUIRE(net.ctx_create(host.plugin(), dev, &config, &c) == TUTTI_OK);
   }
   ~Ctx() { net.ctx_destroy(c); }

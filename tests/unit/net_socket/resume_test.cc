@@ -355,3 +355,53 @@ TEST_CASE("a sleeping context wakes to come back") {
     return done && got == 5 ? 0 : 1;
   });
 }
+
+// A record that has come in part is lost with its socket, whatever the kernel has acknowledged of it; and what was sealed and
+// did not get out is sealed anew.
+TEST_CASE("encrypted connections that are reset after every byte of small messages lose and repeat nothing") {
+  if (!cut::counts_bytes) return;
+  for (const bool back : {false, true})
+    cut::check_apart([back] {
+      Traffic t({{"encrypt", ""}}, 1);
+      for (int before : {0, 300}) {
+        if (before && !t.run(before, 8)) return 1;
+        for (long bytes = 0; bytes < 130; bytes += 3) {
+          cut::after(cut::socket_of(t.pair().host.net(), back ? t.back() : t.there()), bytes);
+          if (!t.run(6, 40)) return 2;
+        }
+      }
+      return t.pair().host.log().find("restored after") == std::string::npos ? 3 : 0;
+    });
+}
+
+TEST_CASE("encrypted connections reset at any time, with packets lost before, lose and repeat nothing") {
+  for (size_t shape = 0; shape < shapes.size(); ++shape) {
+    CAPTURE(shape);
+    cut::check_apart([&] {
+      Opt options = shapes[shape];
+      options["encrypt"] = "";
+      Traffic t(options, 3);
+      std::minstd_rand r(3);
+      int until_up = 0, cuts = 0, allowed = 0;
+      if (!t.run(50, 100000)) return 1;
+      const auto network = [&] {
+        if (until_up > 0 && --until_up == 0) cut::set_loopback(true);
+        if (until_up || r() % 20 || cuts == allowed) return;
+        const std::vector<int> all = cut::connections();
+        if (all.empty()) return;
+        ++cuts;
+        if (r() % 2) {
+          cut::set_loopback(false);
+          until_up = 100;
+        }
+        cut::reset(all[r() % all.size()]);
+      };
+      bool good = true;
+      for (int i = 0; i < 30 && good && cuts < 10; ++i) {
+        allowed = cuts + 4;
+        good = t.run(40, 200000, network);
+      }
+      return !good ? 2 : cuts < 10 ? 3 : 0;
+    });
+  }
+}

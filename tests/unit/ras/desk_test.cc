@@ -106,8 +106,8 @@ Refusal shake(const UniqueFd &fd, const Identity &under) {
   const auto c = decode_challenge(hear(fd, kChallengeBytes));
   if (!c) return Refusal::busy;
   if (c->refusal != Refusal::none) return c->refusal;
-  CHECK(same(c->mac, server_mac(under.key, h, c->nonce)));
-  say(fd, encode_proof(client_mac(under.key, h, c->nonce)));
+  CHECK(same(c->mac, server_mac(under.key, h, *c)));
+  say(fd, encode_proof(client_mac(under.key, h, *c)));
   return Refusal::none;
 }
 
@@ -169,8 +169,8 @@ TEST_CASE("nobody is told over the network without a key of the job, also not as
   say(fd, encode(h));
   const auto challenge = decode_challenge(hear(fd, kChallengeBytes));
   REQUIRE(challenge);
-  CHECK_FALSE(same(challenge->mac, server_mac(guessed.key, h, challenge->nonce)));
-  say(fd, encode_proof(client_mac(guessed.key, h, challenge->nonce)));
+  CHECK_FALSE(same(challenge->mac, server_mac(guessed.key, h, *challenge)));
+  say(fd, encode_proof(client_mac(guessed.key, h, *challenge)));
   CHECK(closes(fd));
   close(ranks);
 }
@@ -183,7 +183,7 @@ TEST_CASE("a proof that was heard once opens nothing a second time") {
   say(first, encode(h));
   const auto c = decode_challenge(hear(first, kChallengeBytes));
   REQUIRE(c);
-  const Bytes proof = encode_proof(client_mac(under.key, h, c->nonce));
+  const Bytes proof = encode_proof(client_mac(under.key, h, *c));
   say(first, proof);
   const UniqueFd second = to_tcp();
   say(second, encode(h));

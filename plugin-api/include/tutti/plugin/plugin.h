@@ -6,6 +6,7 @@
 #include "device.h"
 #include "entry.h"
 #include "host.h"
+#include "host_tls.h"
 #include "net.h"
 #include "net_counters.h"
 #include "net_rma.h"

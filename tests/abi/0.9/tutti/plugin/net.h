@@ -60,7 +60,8 @@ enum {
   TUTTI_NET_NEEDS_MR = 1u << 1,    /* every buffer of more than 0 bytes needs a registration; otherwise mr may be NULL */
   TUTTI_NET_DUPLEX = 1u << 2,      /* one endpoint carries both directions */
   TUTTI_NET_LOOPBACK = 1u << 3,    /* reaches only this host: used where nothing else is there */
-  TUTTI_NET_ANSWERS = 1u << 4      /* accept() needs what the peer's connect() answered */
+  TUTTI_NET_ANSWERS = 1u << 4,     /* accept() needs what the peer's connect() answered */
+  TUTTI_NET_ENCRYPTS = 1u << 5     /* encrypts all that goes to other hosts where TUTTI_NET_ENCRYPT asks for it */
 };
 
 /* A device. Out-struct of device_info(). */
@@ -82,6 +83,10 @@ typedef struct tutti_net_dev {
   uint32_t reserved0;         /* 0 */
 } tutti_net_dev;
 
+/* Of a context. ENCRYPT: whatever leaves the host through it must be encrypted, with keys that only the two ends have, and what
+ * comes must be known to be the peer's, or refused: core.security is "encrypted". See host_tls.h for the means. */
+enum { TUTTI_NET_ENCRYPT = 1u << 0 };
+
 /* How a context will be used. In-struct. */
 typedef struct tutti_net_ctx_config {
   uint32_t struct_size;
@@ -90,6 +95,8 @@ typedef struct tutti_net_ctx_config {
   uint64_t comm_id;      /* for log lines */
   int32_t rank;          /* for log lines */
   int32_t nranks;
+  uint32_t flags; /* TUTTI_NET_ENCRYPT, only on devices with ENCRYPTS */
+  uint32_t reserved0;
 } tutti_net_ctx_config;
 
 /* One message. Array element: frozen. */
