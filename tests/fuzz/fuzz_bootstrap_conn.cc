@@ -86,7 +86,7 @@ void accepting(int listener, fuzz::Input in, bool honest_hello, bool honest_proo
     settle();
     const auto c = decode_challenge(hear(remote.get(), kChallengeBytes));
     fuzz::expect(c.has_value());
-    if (honest_proof) say(remote.get(), encode_proof(client_mac(key, hello, c->nonce)));
+    if (honest_proof) say(remote.get(), encode_proof(client_mac(key, hello, *c)));
   }
   const auto rest = in.rest();
   say(remote.get(), std::as_bytes(std::span(rest)));
@@ -117,7 +117,7 @@ void dialling(int listener, fuzz::Input in, bool honest) {
   if (honest) {
     (void)hear(remote.get(), kHelloBytes);
     Challenge c;
-    c.mac = server_mac(key, hello, c.nonce);
+    c.mac = server_mac(key, hello, c);
     say(remote.get(), encode(c));
   }
   const auto rest = in.rest();

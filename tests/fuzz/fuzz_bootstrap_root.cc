@@ -45,7 +45,7 @@ public:
     fuzz::expect(::recv(fd_.get(), answer.data(), answer.size(), MSG_WAITALL) == static_cast<ssize_t>(answer.size()));
     const auto c = decode_challenge(answer);
     fuzz::expect(c && c->refusal == Refusal::none);
-    say(encode_proof(client_mac(root.key, hello, c->nonce)));
+    say(encode_proof(client_mac(root.key, hello, *c)));
   }
   void frame(uint8_t type, std::string_view payload) {
     Bytes out(kFrameHeader);

@@ -38,7 +38,7 @@ template <class Handshake> void stranger(Handshake advance, std::string_view say
   Pair p;
   (void)!::send(p.b.get(), says.data(), says.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   for (int i = 0; i < 4; i++) {
-    const Step s = advance(p.a.get());
+    const Step s = advance(p.a);
     fuzz::expect(s != Step::done && s != Step::verified);
     if (s != Step::again) return;
   }
@@ -52,15 +52,16 @@ const Secret *known(void *, const ResumeHello &hello) {
 void first_time(fuzz::Input in) {
   Pair left, right; // connector - left.a:left.b - input - right.b:right.a - acceptor
   ConnectorHandshake c(
-      make_hello(static_cast<uint16_t>(in.below(3)), static_cast<uint16_t>(in.below(4)), false, in.byte(), {}, {}), kSecret);
-  AcceptorHandshake a(kSecret);
+      make_hello(static_cast<uint16_t>(in.below(3)), static_cast<uint16_t>(in.below(4)), false, in.byte(), {}, {}), kSecret,
+      nullptr);
+  AcceptorHandshake a(kSecret, nullptr);
   Step cs = Step::again, as = Step::again;
   bool changed = false;
   for (int turn = 0; turn < 8; turn++) {
-    if (cs == Step::again || cs == Step::verified) cs = c.advance(left.a.get());
+    if (cs == Step::again || cs == Step::verified) cs = c.advance(left.a);
     if (cs == Step::verified) c.confirm();
     pass(left.b.get(), right.b.get(), in, &changed);
-    if (as == Step::again) as = a.advance(right.a.get());
+    if (as == Step::again) as = a.advance(right.a);
     pass(right.b.get(), left.b.get(), in, &changed);
   }
   fuzz::expect(!changed || cs != Step::done || as != Step::done);
@@ -69,16 +70,16 @@ void first_time(fuzz::Input in) {
 
 void again(fuzz::Input in) {
   Pair left, right;
-  ResumeDialler d(make_resume_hello(static_cast<uint16_t>(in.below(3)), in.byte(), {}), kSecret);
-  ResumeAcceptor a;
+  ResumeDialler d(make_resume_hello(static_cast<uint16_t>(in.below(3)), in.byte(), {}), kSecret, nullptr);
+  ResumeAcceptor a(nullptr);
   Step ds = Step::again, as = Step::again;
   bool changed = false;
   for (int turn = 0; turn < 8; turn++) {
-    if (ds == Step::again) ds = d.advance(left.a.get());
+    if (ds == Step::again) ds = d.advance(left.a);
     pass(left.b.get(), right.b.get(), in, &changed);
     if (as == Step::again) {
-      as = a.advance(right.a.get(), known, nullptr);
-      if (as == Step::verified) (void)a.finish(right.a.get(), 4711);
+      as = a.advance(right.a, known, nullptr);
+      if (as == Step::verified) (void)a.finish(right.a, 4711);
     }
     pass(right.b.get(), left.b.get(), in, &changed);
   }
@@ -107,23 +108,23 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   fuzz::Input in(data, size);
   switch (in.below(7)) {
   case 0: {
-    AcceptorHandshake a(kSecret);
-    stranger([&](int fd) { return a.advance(fd); }, in.rest());
+    AcceptorHandshake a(kSecret, nullptr);
+    stranger([&](Fd &fd) { return a.advance(fd); }, in.rest());
     break;
   }
   case 1: {
-    ConnectorHandshake c(make_hello(0, 1, true, 1, {}, {}), kSecret);
-    stranger([&](int fd) { return c.advance(fd); }, in.rest());
+    ConnectorHandshake c(make_hello(0, 1, true, 1, {}, {}), kSecret, nullptr);
+    stranger([&](Fd &fd) { return c.advance(fd); }, in.rest());
     break;
   }
   case 2: {
-    ResumeAcceptor a;
-    stranger([&](int fd) { return a.advance(fd, known, nullptr); }, in.rest());
+    ResumeAcceptor a(nullptr);
+    stranger([&](Fd &fd) { return a.advance(fd, known, nullptr); }, in.rest());
     break;
   }
   case 3: {
-    ResumeDialler d(make_resume_hello(0, 1, {}), kSecret);
-    stranger([&](int fd) { return d.advance(fd); }, in.rest());
+    ResumeDialler d(make_resume_hello(0, 1, {}), kSecret, nullptr);
+    stranger([&](Fd &fd) { return d.advance(fd); }, in.rest());
     break;
   }
   case 4:

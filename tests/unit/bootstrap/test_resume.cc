@@ -151,17 +151,17 @@ private:
     const auto c = decode_challenge(read_all(fd, kChallengeBytes));
     REQUIRE(c);
     REQUIRE(c->refusal == Refusal::none);
-    write_all(fd, encode_proof(client_mac(key, h, c->nonce)));
+    write_all(fd, encode_proof(client_mac(key, h, *c)));
   }
   std::optional<Heard> greet(const UniqueFd &fd) const {
     const auto h = decode_hello(read_all(fd, kHelloBytes));
     if (!h) return {};
     Challenge c;
     random_bytes(c.nonce);
-    c.mac = server_mac(key_, *h, c.nonce);
+    c.mac = server_mac(key_, *h, c);
     write_all(fd, encode(c));
     const auto proof = decode_proof(read_all(fd, kProofBytes));
-    if (!proof || !same(*proof, client_mac(key_, *h, c.nonce))) return {};
+    if (!proof || !same(*proof, client_mac(key_, *h, c))) return {};
     return hear(fd);
   }
   void meet(const UniqueId &id) {
