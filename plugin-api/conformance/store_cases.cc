@@ -2,6 +2,7 @@
 // own that expire. Without one, what needs a server is skipped.
 #include "base/time.h"
 #include "config/config.h"
+#include "manners.h"
 #include "net_bench.h"
 #include "plugin/services.h"
 #include "suite.h"
@@ -388,7 +389,7 @@ void after_fork(const Plugin &plugin, const void *table) {
   Client a(plugin, table);
   const std::string key = own_key("fork");
   a.set(key, "parent");
-  const pid_t child = ::fork();
+  const pid_t child = own_fork();
   require(child >= 0, "fork failed");
   if (child == 0) {
     Client own(plugin, table);

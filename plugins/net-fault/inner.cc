@@ -1,5 +1,6 @@
 // tutti/plugins/net-fault/inner.cc
 #include "inner.h"
+#include "tutti/plugin/host_tls.h"
 #include <charconv>
 #include <dlfcn.h>
 #include <unistd.h>
@@ -70,7 +71,7 @@ struct Inner::Services {
     if (want == TUTTI_HOST_CONFIG) return &config_table;
     if (want == TUTTI_HOST_MEMORY) return cores ? &memory_table : nullptr;
     if (want == TUTTI_HOST_WATCH) return cores ? &watch_table : nullptr;
-    return want == TUTTI_HOST_REDUCE ? cores : nullptr;
+    return want == TUTTI_HOST_REDUCE || want == TUTTI_HOST_TLS ? cores : nullptr; // they ask the host that they are given
   }
 };
 

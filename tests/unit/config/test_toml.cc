@@ -43,7 +43,7 @@ TEST_CASE("bad values name key, value, line and what is allowed") {
   CHECK(has(wrong("[coll]\nmax_channels = 65\n"), "coll.max_channels = \"65\" is out of range; allowed: 1 to 64"));
   CHECK(has(wrong("[memory]\ncap = \"1KiB\"\n"), "out of range; allowed: 1MiB to 1024GiB"));
   CHECK(has(wrong("[core]\nsecurity = \"requird\"\n"),
-            "is not allowed; did you mean \"required\"? allowed: preferred, required"));
+            "is not allowed; did you mean \"required\"? allowed: authenticated, required, encrypted"));
   CHECK(has(wrong("[shm]\ndisable = 2\n"), "is not a switch; allowed: true, false, 1, 0"));
   CHECK(has(wrong("[socket]\nport_range = \"70000-2\"\n"), "is no port range; allowed: 0 (any port), or LOW-HIGH"));
   CHECK(has(wrong("[coll]\nmin_channels = 8\nmax_channels = 4\n"),
