@@ -90,16 +90,16 @@ function(tutti_debug_info)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "-g;${whole}" SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
-# tutti_add_test(NAME LABELS l... SOURCES ... [LIBS ...] [TIMEOUT s]): a doctest binary registered with ctest. A test of several ranks
+# tutti_add_test(NAME LABELS l... SOURCES ... [LIBS ...] [TIMEOUT s] [ARGUMENTS ...]): a doctest binary registered with ctest. A test of several ranks
 # counts as two processors, so that `ctest -j` runs a light test beside it and no second one of its kind.
 function(tutti_add_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;SOURCES;LIBS;ARGUMENTS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests TUTTI_OPTIMIZE 1)
   target_compile_definitions(${name} PRIVATE TUTTI_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TUTTI_BINARY_DIR="${CMAKE_BINARY_DIR}")
   target_link_libraries(${name} PRIVATE tutti_build_flags tutti_test_main ${ARG_LIBS})
   tutti_precompile(${name} FROM tutti_test_main)
-  add_test(NAME ${name} COMMAND ${name})
+  add_test(NAME ${name} COMMAND ${name} ${ARG_ARGUMENTS})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
@@ -112,18 +112,26 @@ function(tutti_add_test name)
   endif()
 endfunction()
 
-# tutti_add_fuzzer(NAME SOURCES ... [LIBS ...]): with clang and TUTTI_BUILD_FUZZERS a libFuzzer program in fuzz/NAME, and a test that
-# runs it for a moment. `./dev fuzz` runs it for long.
+# tutti_add_fuzzer(NAME SOURCES ... [LIBS ...]): one program per input that others may write, and a test fuzz.NAME. With
+# TUTTI_BUILD_FUZZERS it is a libFuzzer program in fuzz/NAME, which the test runs for a moment and `./dev fuzz` for long; without, the
+# test feeds it every file of tests/fuzz/corpus/NAME once.
 function(tutti_add_fuzzer name)
-  if(NOT TUTTI_BUILD_FUZZERS)
-    return()
-  endif()
   cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+  set(corpus ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name})
   add_executable(fuzz_${name} ${ARG_SOURCES})
-  set_target_properties(fuzz_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz OUTPUT_NAME ${name})
-  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(fuzz_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz OUTPUT_NAME ${name} TUTTI_OPTIMIZE 1)
   target_link_libraries(fuzz_${name} PRIVATE tutti_build_flags ${ARG_LIBS})
-  add_test(NAME fuzz.${name} COMMAND fuzz_${name} -runs=5000 -seed=1 -timeout=10 -rss_limit_mb=2048 -max_len=4096
-           -artifact_prefix=${CMAKE_BINARY_DIR}/fuzz/)
+  target_include_directories(fuzz_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/fuzz)
+  if(TUTTI_BUILD_FUZZERS)
+    target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+    file(GLOB seeds CONFIGURE_DEPENDS ${corpus}/*)
+    list(JOIN seeds "," seeds) # a list of files, not a folder: what is found in a test is not kept
+    file(WRITE ${CMAKE_BINARY_DIR}/fuzz/${name}.seeds "${seeds}")
+    add_test(NAME fuzz.${name} COMMAND fuzz_${name} -runs=5000 -seed=1 -timeout=10 -rss_limit_mb=2048 -max_len=4096
+             -seed_inputs=@${CMAKE_BINARY_DIR}/fuzz/${name}.seeds -artifact_prefix=${CMAKE_BINARY_DIR}/fuzz/)
+  else()
+    target_sources(fuzz_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/fuzz/replay.cc)
+    add_test(NAME fuzz.${name} COMMAND fuzz_${name} ${corpus})
+  endif()
   set_tests_properties(fuzz.${name} PROPERTIES LABELS fuzz TIMEOUT 120)
 endfunction()

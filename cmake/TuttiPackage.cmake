@@ -34,7 +34,8 @@ tutti_debian_package(runtime ${library} libs "collective communication as a plug
                      "All-reduce and its family for the ranks of a training or HPC job, over shared memory and networks. Algorithms, protocols, networks and tuners are plugins."
                      "tutti-plugins ${same_version}")
 tutti_debian_package(plugins tutti-plugins libs "collective communication as a pluggable microkernel: plugins"
-                     "The algorithms, protocols, networks and tuners that come with tutti.")
+                     "The algorithms, protocols, networks, tuners and stores that come with tutti.")
+set(CPACK_DEBIAN_PLUGINS_PACKAGE_RECOMMENDS "libcurl4 | libcurl4t64") # store-etcd opens it at run time: see docs/adr/0016-stores.md
 set(static_needs "")
 if(TUTTI_BUILD_STATIC) # what tuttiConfig.cmake looks for
   set(static_needs libfmt-dev libspdlog-dev libsodium-dev libhwy-dev libpugixml-dev libhwloc-dev)

@@ -54,6 +54,7 @@ public:
   void on_failure(std::function<void(const Error &)> fn) override { member_->on_failure(std::move(fn)); }
   void expect_close() override { member_->expect_close(); }
   uint64_t fds() const override { return member_->fds(); }
+  std::string lost_connections() const override { return member_->outage_note(); }
 
 private:
   std::shared_ptr<Member> member_;

@@ -125,6 +125,9 @@ public:
   virtual void expect_close() = 0;
 
   virtual uint64_t fds() const = 0; // descriptors held now, for accounting
+  // "; connection to rank 5 (10.0.0.2) lost 12 s ago, not restored yet: no answer", for waits that expire; "" = none is lost
+  // [any]
+  virtual std::string lost_connections() const { return ""; }
 };
 
 // Runs fn(ready) on the service thread while fd is ready (EPOLLIN/EPOLLOUT bits of tutti.host.watch/1); backs that service.

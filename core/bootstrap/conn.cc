@@ -42,7 +42,7 @@ Status Conn::ended(int err) const {
   if (state_ == State::wait_hello && in_.empty() && (err == 0 || err == ECONNRESET))
     return fail(Code::remote, "it said nothing");
   if (err == 0 || err == ECONNRESET || err == EPIPE)
-    return fail(Code::remote, "control connection closed: process ended or host unreachable");
+    return fail(Code::remote, "control connection closed: process ended or host unreachable").because(err);
   if (err == ETIMEDOUT || err == EHOSTUNREACH || err == ENETUNREACH)
     return fail(Code::remote, "control connection lost: no answer from the host for {}, host or link is down",
                 seconds(dead_after_))

@@ -24,6 +24,24 @@ bool get(Reader &r, int nranks, std::vector<int> *out) {
 
 } // namespace
 
+std::optional<Proposal> read_proposal(Reader &r, int nranks) {
+  Proposal p;
+  p.ticket = r.u64();
+  p.find_out = r.u8() != 0;
+  bool good = get(r, nranks, &p.excluded);
+  p.left_ns = r.u64();
+  p.span_ns = r.u64();
+  good = good && get(r, nranks, &p.gone) && r.done();
+  return good ? std::optional(std::move(p)) : std::nullopt;
+}
+
+std::optional<Decision> read_decision(Reader &r, int nranks) {
+  Decision d;
+  d.nonce = r.u64();
+  const bool good = get(r, nranks, &d.members) && get(r, nranks, &d.absent) && r.done();
+  return good ? std::optional(std::move(d)) : std::nullopt;
+}
+
 std::string Proposal::list() const {
   if (find_out) return "those who are gone, without a list";
   if (excluded.empty()) return "nobody";
@@ -201,17 +219,9 @@ void Council::hear(int from, std::span<const std::byte> data) {
   Reader r(data);
   const auto type = static_cast<Type>(r.u8());
   switch (type) {
-  case Type::propose: {
-    Proposal p;
-    p.ticket = r.u64();
-    p.find_out = r.u8() != 0;
-    bool good = get(r, m_.nranks_, &p.excluded);
-    p.left_ns = r.u64();
-    p.span_ns = r.u64();
-    good = good && get(r, m_.nranks_, &p.gone) && r.done();
-    if (good) hear_proposal(from, std::move(p));
+  case Type::propose:
+    if (auto p = read_proposal(r, m_.nranks_)) hear_proposal(from, std::move(*p));
     return;
-  }
   case Type::heard:
     if (from == collector_) heard_ = Clock::now();
     if (const auto it = asked_.find(from); it != asked_.end()) it->second.heard = Clock::now(), it->second.open = false;
@@ -222,10 +232,8 @@ void Council::hear(int from, std::span<const std::byte> data) {
     });
   case Type::decision: {
     const uint64_t ticket = r.u64();
-    Decision d;
-    d.nonce = r.u64();
-    const bool good = get(r, m_.nranks_, &d.members) && get(r, m_.nranks_, &d.absent) && r.done();
-    if (good && has(d.members, m_.rank_)) hear_decision(ticket, std::move(d));
+    auto d = read_decision(r, m_.nranks_);
+    if (d && has(d->members, m_.rank_)) hear_decision(ticket, std::move(*d));
     return;
   }
   case Type::refusal: {

@@ -34,6 +34,10 @@ struct Decision {
   std::vector<int> absent;  // that were there and did not call
 };
 
+// What follows ticket and kind in a message, to its end; ranks are of a communicator of so many.
+std::optional<Proposal> read_proposal(Reader &r, int nranks);
+std::optional<Decision> read_decision(Reader &r, int nranks);
+
 class Council {
 public:
   explicit Council(Member &member) : m_(member) {}

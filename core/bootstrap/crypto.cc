@@ -11,7 +11,7 @@ void ready() {
 }
 
 template <size_t N>
-std::array<std::byte, N> hash(std::span<const std::byte> key, std::string_view label, std::span<const std::byte> data) {
+std::array<std::byte, N> plain_hash(std::span<const std::byte> key, std::string_view label, std::span<const std::byte> data) {
   ready();
   std::array<std::byte, N> out;
   crypto_generichash_state s;
@@ -24,18 +24,25 @@ std::array<std::byte, N> hash(std::span<const std::byte> key, std::string_view l
   return out;
 }
 
+Secret secret_hash(std::span<const std::byte> key, std::string_view label, std::span<const std::byte> data) {
+  auto plain = plain_hash<Secret::kBytes>(key, label, data);
+  const Secret out(plain);
+  wipe(plain);
+  return out;
+}
+
 uint64_t first_u64(const Secret &s) {
   uint64_t v = 0;
   std::memcpy(&v, s.data(), sizeof v);
   return v;
 }
 
-Secret over_both(const Secret &key, std::string_view label, const Hello &hello, const Challenge &challenge) {
+Bytes over_both(const Hello &hello, const Challenge &challenge) {
   Writer w;
   w.raw(encode(hello));
   w.u16(challenge.security);
   w.raw(challenge.nonce);
-  return hash<32>(key, label, w.take());
+  return w.take();
 }
 
 } // namespace
@@ -52,33 +59,29 @@ uint64_t random_u64() {
 }
 
 Secret derive(const Secret &key, std::string_view label, std::span<const std::byte> data) {
-  return hash<32>(key, label, data);
+  return secret_hash(key, label, data);
 }
 uint64_t derive_u64(const Secret &key, std::string_view label, std::span<const std::byte> data) {
   return first_u64(derive(key, label, data));
 }
 Secret hash_to_secret(std::string_view label, std::span<const std::byte> data) {
-  return hash<32>({}, label, data);
+  return secret_hash({}, label, data);
 }
 uint64_t hash_u64(std::string_view label, std::string_view data) {
   return first_u64(hash_to_secret(label, std::as_bytes(std::span(data.data(), data.size()))));
 }
 
 Mac server_mac(const Secret &key, const Hello &hello, const Challenge &challenge) {
-  return over_both(key, "tutti server", hello, challenge);
+  return plain_hash<sizeof(Mac)>(key, "tutti server", over_both(hello, challenge));
 }
 Mac client_mac(const Secret &key, const Hello &hello, const Challenge &challenge) {
-  return over_both(key, "tutti client", hello, challenge);
+  return plain_hash<sizeof(Mac)>(key, "tutti client", over_both(hello, challenge));
 }
 Secret tls_secret(const Secret &key, const Hello &hello, const Challenge &challenge) {
-  return over_both(key, "tutti tls", hello, challenge);
+  return secret_hash(key, "tutti tls", over_both(hello, challenge));
 }
 bool same(const Mac &a, const Mac &b) {
   return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
-}
-
-void wipe(Secret &secret) {
-  sodium_memzero(secret.data(), secret.size());
 }
 
 Identity root_identity(const UniqueId &id) {

@@ -17,7 +17,6 @@ Mac server_mac(const Secret &key, const Hello &hello, const Challenge &challenge
 Mac client_mac(const Secret &key, const Hello &hello, const Challenge &challenge);
 Secret tls_secret(const Secret &key, const Hello &hello, const Challenge &challenge); // for the rest of the connection
 bool same(const Mac &a, const Mac &b);                                                // in constant time
-void wipe(Secret &secret);
 
 // What a unique id stands for.
 struct Identity {

@@ -1,6 +1,7 @@
 #include "bootstrap/dialer.h"
 #include "bootstrap/hub.h"
 #include "tutti/plugin/cxx/netif.hpp"
+#include <algorithm>
 
 namespace tutti::boot {
 namespace {
@@ -17,6 +18,7 @@ bool refused(int err) {
 std::shared_ptr<Dialer> Dialer::start(Service &service, Job job, Done done) {
   std::shared_ptr<Dialer> d(new Dialer(service, std::move(job), std::move(done)));
   d->errors_.resize(d->job_.targets.size());
+  d->nobody_.resize(d->job_.targets.size());
   service.post([d] {
     if (d->done_) d->round();
   });
@@ -52,6 +54,7 @@ void Dialer::round() {
   rounds_++;
   failed_count_ = 0;
   all_refused_ = true;
+  nobody_.assign(nobody_.size(), false);
   attempts_.clear();
   next_target();
 }
@@ -85,6 +88,7 @@ void Dialer::failed(size_t index, const Status &why) {
   const auto self = shared_from_this();
   attempts_[index] = nullptr;
   errors_[index] = why.error().message;
+  nobody_[index] = why.error().sys_errno == ECONNREFUSED || why.error().message == text(Refusal::unknown);
   if (!refused(why.error().sys_errno)) all_refused_ = false;
   failed_count_++;
   if (failed_count_ == job_.targets.size()) return round_over();
@@ -132,6 +136,26 @@ void Dialer::finish(Result<Conn::Ptr> result) {
   auto done = std::move(done_);
   done_ = nullptr;
   if (done) done(std::move(result));
+}
+
+bool Dialer::has(const std::function<bool(const Target &)> &counts) const {
+  return std::any_of(job_.targets.begin(), job_.targets.end(), counts);
+}
+
+bool Dialer::nobody_at(const std::function<bool(const Target &)> &counts) const {
+  bool any = false;
+  for (size_t i = 0; i < job_.targets.size(); i++) {
+    if (!counts(job_.targets[i])) continue;
+    if (!nobody_[i]) return false;
+    any = true;
+  }
+  return any;
+}
+
+std::string Dialer::last_error(const std::function<bool(const Target &)> &counts) const {
+  for (size_t i = 0; i < job_.targets.size(); i++)
+    if (counts(job_.targets[i]) && !errors_[i].empty()) return errors_[i];
+  return "no answer";
 }
 
 std::string Dialer::last_error() const {

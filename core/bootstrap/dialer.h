@@ -21,7 +21,12 @@ public:
   using Done = std::function<void(Result<Conn::Ptr>)>;
   static std::shared_ptr<Dialer> start(Service &service, Job job, Done done);
   void cancel();
-  std::string last_error() const; // per place, for messages
+  std::string last_error() const;                                                  // per place, for messages
+  std::string last_error(const std::function<bool(const Target &)> &counts) const; // of the first such place
+  // Whether, in the latest round, every place that counts has answered that nobody listens there, or nobody who knows whom this
+  // looks for; and there is one.
+  bool has(const std::function<bool(const Target &)> &counts) const; // such a place
+  bool nobody_at(const std::function<bool(const Target &)> &counts) const;
   ~Dialer();
 
 private:
@@ -39,6 +44,7 @@ private:
   Done done_;
   std::vector<Conn::Ptr> attempts_; // of this round, by target
   std::vector<std::string> errors_; // last one, by target
+  std::vector<bool> nobody_;        // of this round, by target
   size_t failed_count_ = 0;
   bool all_refused_ = true;
   int rounds_ = 0;

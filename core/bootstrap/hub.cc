@@ -384,7 +384,7 @@ void Hub::route(const Conn::Ptr &conn, bool may_park) {
     };
     return conn->admit(root->key());
   }
-  if (auto member = find(h.comm, h.to)) {
+  if (auto member = member_for(h)) {
     conn->on_open = [member, weak] {
       if (auto c = weak.lock()) member->adopt(c);
     };
@@ -396,6 +396,13 @@ void Hub::route(const Conn::Ptr &conn, bool may_park) {
   service_.at(Clock::now() + patience(), [this, weak] {
     if (auto c = weak.lock(); c && !c->open()) route(c, false);
   });
+}
+
+std::shared_ptr<Member> Hub::member_for(const Hello &h) const {
+  std::lock_guard lock(m_);
+  for (const auto *map : {&members_, &leaving_})
+    if (const auto it = map->find({h.comm, h.to}); it != map->end()) return it->second;
+  return nullptr;
 }
 
 void Hub::route_question(const Conn::Ptr &conn) {
@@ -477,6 +484,20 @@ std::vector<std::shared_ptr<Member>> Hub::local(uint64_t comm) const {
   for (auto it = members_.lower_bound({comm, 0}); it != members_.end() && it->first.first == comm; ++it)
     out.push_back(it->second);
   return out;
+}
+
+void Hub::add_leaving(uint64_t comm, int rank, const std::shared_ptr<Member> &member) {
+  std::lock_guard lock(m_);
+  leaving_[{comm, rank}] = member;
+}
+
+void Hub::remove_leaving(uint64_t comm, int rank) {
+  std::shared_ptr<Member> last; // not destroyed under the lock
+  std::lock_guard lock(m_);
+  const auto it = leaving_.find({comm, rank});
+  if (it == leaving_.end()) return;
+  last = std::move(it->second);
+  leaving_.erase(it);
 }
 
 void Hub::add_child(uint64_t parent, uint64_t split, int parent_rank, const std::shared_ptr<Member> &member) {

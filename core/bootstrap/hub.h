@@ -43,6 +43,9 @@ public:
   void remove(uint64_t comm, int rank, const Member *member);
   std::shared_ptr<Member> find(uint64_t comm, int rank) const;
   std::vector<std::shared_ptr<Member>> local(uint64_t comm) const;
+  // Who has left, and still waits for a lost connection to be restored.
+  void add_leaving(uint64_t comm, int rank, const std::shared_ptr<Member> &member);
+  void remove_leaving(uint64_t comm, int rank);
   // Members of splits that do not know their rank yet, by their place in the parent.
   void add_child(uint64_t parent, uint64_t split, int parent_rank, const std::shared_ptr<Member> &member);
   void remove_child(uint64_t parent, uint64_t split, int parent_rank);
@@ -74,6 +77,7 @@ private:
   void pause(const std::shared_ptr<Listener> &l);
   void greet(const Conn::Ptr &conn);
   void route(const Conn::Ptr &conn, bool may_park);
+  std::shared_ptr<Member> member_for(const Hello &hello) const;
   void route_question(const Conn::Ptr &conn);
   void refuse(const Conn::Ptr &conn, Refusal why);
   void unpark();
@@ -91,9 +95,9 @@ private:
   std::map<std::string, uint16_t> ports_; // by address, port left out
   std::set<std::string> extra_;           // addresses with a listener whose port was given
 
-  mutable std::mutex m_; // guards members_, children_ and answerer_
+  mutable std::mutex m_; // guards members_, leaving_, children_ and answerer_
   std::shared_ptr<Answerer> answerer_;
-  std::map<std::pair<uint64_t, int>, std::shared_ptr<Member>> members_;
+  std::map<std::pair<uint64_t, int>, std::shared_ptr<Member>> members_, leaving_;
   std::map<std::tuple<uint64_t, uint64_t, int>, std::shared_ptr<Member>> children_;
 
   // service thread

@@ -4,6 +4,7 @@
 #include "bootstrap/hub.h"
 #include "bootstrap/launch.h"
 #include "bootstrap/rendezvous.h"
+#include <algorithm>
 #include <fcntl.h>
 #include <future>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@ namespace {
 
 constexpr auto kPoll = std::chrono::milliseconds(50);
 constexpr Nanos kPatience = std::chrono::seconds(1); // at first, with an id that may be a dead root's
+constexpr Nanos kMostPatience = std::chrono::minutes(1);
 
 // An id from an open file; AGAIN (timeout) when it is not there yet.
 Result<UniqueId> read_id_file(const std::string &path) {
@@ -29,7 +31,9 @@ Result<UniqueId> read_id_file(const std::string &path) {
   tuttiUniqueId raw;
   if (pread(fd.get(), raw.internal, sizeof raw.internal, 0) != static_cast<ssize_t>(sizeof raw.internal))
     return fail(Code::timeout, "file {} is incomplete", path);
-  return decode(raw);
+  auto id = decode(raw);
+  wipe(std::as_writable_bytes(std::span(raw.internal)));
+  return id;
 }
 
 Status write_id_file(const std::string &path, const tuttiUniqueId &id) {
@@ -42,6 +46,8 @@ Status write_id_file(const std::string &path, const tuttiUniqueId &id) {
   const std::string temporary = fmt::format("{}.{:016x}", path, random_u64());
   UniqueFd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return fail_errno(errno, "cannot create " + temporary).phase("bootstrap");
+  if (fchmod(fd.get(), 0600) != 0)
+    return fail_errno(errno, "cannot set the mode of " + temporary).phase("bootstrap"); // of any umask
   const bool written = write(fd.get(), id.internal, sizeof id.internal) == static_cast<ssize_t>(sizeof id.internal);
   int err = written ? 0 : (errno ? errno : EIO);
   if (err == 0 && rename(temporary.c_str(), path.c_str()) != 0) err = errno;
@@ -56,8 +62,9 @@ void remove_id_file(const std::string &path, uint64_t base) {
   if (id.ok() && id.value().base == base) unlink(path.c_str());
 }
 
-// Whether the root that made this id is alive: a file may be left from a job that crashed.
-Status probe(const UniqueId &id, const Config &config, int rank, Nanos patience, Deadline deadline) {
+} // namespace
+
+Status probe_root(const UniqueId &id, const Config &config, int rank, Nanos patience, Deadline deadline) {
   Service &service = Service::get();
   Dialer::Job job = root_job(id, rank, config, std::min(deadline.at(), Clock::now() + patience));
   job.patient = false;
@@ -79,8 +86,6 @@ Status probe(const UniqueId &id, const Config &config, int rank, Nanos patience,
   return future.get();
 }
 
-} // namespace
-
 bool inherited(std::string_view path) {
   return path.starts_with("/proc/self/fd/") || path.starts_with("/dev/fd/");
 }
@@ -101,10 +106,10 @@ Result<tuttiUniqueId> id_from_file(const std::string &path, const Config &config
     return raw;
   }
   std::string last;
-  for (Nanos patience = kPatience;; patience *= 2) { // a crowded machine may take long to answer
+  for (Nanos patience = kPatience;; patience = std::min(patience * 2, kMostPatience)) { // a crowded machine may take long
     auto id = read_id_file(path);
     if (id.ok()) {
-      const Status alive = probe(id.value(), config, rank, patience, deadline);
+      const Status alive = probe_root(id.value(), config, rank, patience, deadline);
       if (alive.ok()) return encode(id.value());
       last = fmt::format("the id in it leads nowhere (left by an earlier job?): {}", alive.error().message);
     } else {

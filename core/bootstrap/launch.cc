@@ -3,6 +3,7 @@
 #include "bootstrap/hostlist.h"
 #include "bootstrap/pmi.h"
 #include "bootstrap/rendezvous.h"
+#include "config/secret.h"
 #include "log/log.h"
 #include <atomic>
 #include <charconv>
@@ -18,7 +19,7 @@ namespace {
 using Meeting = Launcher::Meeting;
 
 const char *value_of(const char *name) {
-  const char *v = std::getenv(name);
+  const char *v = ::secure_getenv(name);
   return v && *v ? v : nullptr;
 }
 bool set(const char *name) {
@@ -53,7 +54,7 @@ struct Known {
 Status read_number(const Names &names, int *to, std::string *variables) {
   const char *name = names.first_set();
   if (!name) return {};
-  const char *text = std::getenv(name), *end = text + std::strlen(text);
+  const char *text = ::secure_getenv(name), *end = text + std::strlen(text);
   int v = 0;
   const auto [p, ec] = std::from_chars(text, end, v);
   if (ec != std::errc() || p != end || v < 0) return bad(fmt::format("{}=\"{}\" is not a number of at least 0", name, text));
@@ -69,10 +70,10 @@ Status read_slurm_local_size(Launcher *out) {
   if (!name) return {};
   int node = -1;
   TUTTI_TRY(read_number({{"SLURM_NODEID"}}, &node, &out->variables));
-  auto tasks = tasks_on_node(std::getenv(name), node);
+  auto tasks = tasks_on_node(::secure_getenv(name), node);
   if (!tasks.ok()) return bad(fmt::format("{}: {}", name, tasks.status().error().message));
   out->local_size = *tasks;
-  out->variables += fmt::format(", {}={}", name, std::getenv(name));
+  out->variables += fmt::format(", {}={}", name, ::secure_getenv(name));
   return {};
 }
 
@@ -101,7 +102,8 @@ void by_comm_id(const Config &config, Launcher *out) {
     return;
   }
   out->name = "TUTTI_RANK";
-  out->missing = "TUTTI_COMM_ID says where the ranks meet: host:port of rank 0, or file:PATH";
+  out->missing =
+      "TUTTI_COMM_ID says where the ranks meet: host:port of rank 0, or file:PATH; or TUTTI_RENDEZVOUS names a store";
 }
 
 void by_pmix(const Config &, Launcher *out) {
@@ -148,13 +150,13 @@ void on_host(Launcher *out) {
 Result<Place> slurm_place(const Config &config) {
   const char *name = kNodelist.first_set();
   if (!name) return bad(fmt::format("srun set no {}, which would tell the host of rank 0", kNodelist.text()));
-  auto hosts = expand_hostlist(std::getenv(name));
+  auto hosts = expand_hostlist(::secure_getenv(name));
   if (!hosts.ok()) return bad(fmt::format("{}: {}", name, hosts.status().error().message));
   Place p;
   p.name = slurm_step();
   p.host = hosts->size() == 1 ? "" : hosts->front();
   p.ports = ports_for(p.name, config);
-  p.from = fmt::format("{}={}", name, std::getenv(name));
+  p.from = fmt::format("{}={}", name, ::secure_getenv(name));
   return p;
 }
 
@@ -178,7 +180,7 @@ Result<Place> master_place(const Config &config) {
   if (!store.ok()) return bad(fmt::format("{} is no host and no port of 1 to 65535", p.from));
   p.host = store->host;
   const char *run = value_of("TORCHELASTIC_RUN_ID");
-  p.name = fmt::format("torch/{}/{}/{}/{}", host, port, run ? run : "", std::getenv("WORLD_SIZE"));
+  p.name = fmt::format("torch/{}/{}/{}/{}", host, port, run ? run : "", ::secure_getenv("WORLD_SIZE"));
   p.ports = ports_for(p.name, config, store->port); // that one belongs to its own store
   return p;
 }
@@ -194,6 +196,35 @@ void by_master(const Config &config, Launcher *out) {
   at_place(config, *place, out);
 }
 
+// What all ranks of the job know and no other job has; "" = this launcher tells nothing of the kind. Workers that torchrun
+// starts again are another job: those before them may have left something in a store.
+std::string job_name(const Launcher &l, const Config &config) {
+  if (const std::string &given = config.text("core.job_name"); !given.empty()) return given;
+  if (l.name == "srun") return slurm_step();
+  if (l.name == "torchrun" || l.name == "RANK and WORLD_SIZE") {
+    const auto place = master_place(config);
+    if (!place.ok()) return "";
+    const char *again = value_of("TORCHELASTIC_RESTART_COUNT");
+    return fmt::format("{}/{}", place->name, again ? again : "0");
+  }
+  for (const char *name : {"PMIX_NAMESPACE", "FLUX_JOB_ID", "PALS_APID"})
+    if (set(name)) return fmt::format("{}/{}", name, value_of(name));
+  return "";
+}
+
+void by_store(const Config &config, Launcher *out) {
+  const std::string &path = config.text("core.job_key_file");
+  out->job = job_name(*out, config);
+  out->meeting = out->job.empty() ? Meeting::none : Meeting::store;
+  out->where = fmt::format("the root is in rank 0, whose unique id travels through {} under {}, {}",
+                           without_password(config.text("core.rendezvous")), store_key(out->job, 0),
+                           path.empty() ? "readable by all who can read there: see TUTTI_JOB_KEY_FILE"
+                                        : "boxed with the key from TUTTI_JOB_KEY_FILE");
+  out->missing = fmt::format("TUTTI_RENDEZVOUS needs a name of the job, which {} does not tell: set TUTTI_JOB_NAME to what all "
+                             "ranks know and no other job has",
+                             out->name);
+}
+
 // ---- the table, in the order in which it is looked through: what runs inside another launcher comes first
 
 // torchrun's workers inherit what srun or mpirun told its agent, which is about agents. But a script under srun or mpirun that
@@ -201,9 +232,9 @@ void by_master(const Config &config, Launcher *out) {
 bool torchrun() {
   if (set("TORCHELASTIC_RUN_ID")) return true;
   if (!set("RANK") || !set("WORLD_SIZE") || !set("LOCAL_RANK")) return false;
-  const std::string size = std::getenv("WORLD_SIZE");
+  const std::string size = ::secure_getenv("WORLD_SIZE");
   for (const char *name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"})
-    if (set(name)) return size != std::getenv(name);
+    if (set(name)) return size != ::secure_getenv(name);
   return true;
 }
 
@@ -280,13 +311,14 @@ Result<Launcher> read(const Known &k, const Config &config) {
   TUTTI_TRY(read_number(k.local_rank, &out.local_rank, &out.variables));
   TUTTI_TRY(read_number(k.local_size, &out.local_size, &out.variables));
   if (k.meet == by_slurm || k.meet == by_pmi) TUTTI_TRY(read_slurm_local_size(&out));
-  if (k.meet == by_pmix && out.variables.empty()) out.variables = fmt::format("PMIX_RANK={}", std::getenv("PMIX_RANK"));
+  if (k.meet == by_pmix && out.variables.empty()) out.variables = fmt::format("PMIX_RANK={}", ::secure_getenv("PMIX_RANK"));
   TUTTI_TRY(check(k, out));
   k.meet(config, &out);
   if (const std::string &text = config.text("core.comm_id"); !text.empty() && out.meeting != Meeting::comm_id) {
     out.meeting = Meeting::comm_id;
     out.where = fmt::format("TUTTI_COMM_ID={}", text);
   }
+  if (!config.text("core.rendezvous").empty() && out.meeting != Meeting::comm_id) by_store(config, &out);
   return out;
 }
 
@@ -327,14 +359,14 @@ Status nobody() {
   if (set("TUTTI_NRANKS")) return bad("no launcher found: TUTTI_NRANKS is set and TUTTI_RANK is not");
   return bad("no launcher found: none of its variables is set")
       .hint("start with `tutti run -n N program`, mpirun, mpiexec, srun or torchrun, or set TUTTI_RANK, TUTTI_NRANKS and "
-            "TUTTI_COMM_ID");
+            "TUTTI_COMM_ID or TUTTI_RENDEZVOUS");
 }
 
 Status first_task_is_on_the_first_node() {
   const char *node = value_of("SLURM_NODEID");
   if (!node || std::strcmp(node, "0") == 0) return {};
   return bad(fmt::format("rank 0 (SLURM_PROCID=0) is on node {} of {}, where the others do not look for it", node,
-                         std::getenv(kNodelist.first_set())))
+                         ::secure_getenv(kNodelist.first_set())))
       .hint("set TUTTI_COMM_ID=host:port with a free port of its host, or start with srun --mpi=pmi2");
 }
 
@@ -344,6 +376,7 @@ Result<tuttiUniqueId> find_id(Launcher *l, const Config &config, Deadline deadli
   if (l->meeting == Meeting::pmix) return exchange(l, config, deadline, pmix_exchange);
   if (l->meeting == Meeting::pmi) return exchange(l, config, deadline, pmi_exchange);
   if (l->nranks == 1) return Bootstrap::create_id(config);
+  if (l->meeting == Meeting::store) return id_from_store({config.text("core.rendezvous"), l->job}, config, l->rank, deadline);
   if (l->meeting == Meeting::none)
     return bad(fmt::format("started by {} ({}), but not told where the ranks meet", l->name, l->variables)).hint(l->missing);
   TUTTI_ASSIGN(place, slurm ? slurm_place(config) : master_place(config));

@@ -14,11 +14,12 @@ Result<UniqueFd> create_id_fd(const tuttiUniqueId &id);
 
 // What the environment says of this process's place in a job; nothing is asked of anybody.
 struct Launcher {
-  enum class Meeting { comm_id, pmix, pmi, host, place, none };
+  enum class Meeting { comm_id, store, pmix, pmi, host, place, none };
   std::string name;      // "tutti run", "srun", "torchrun", ...
   std::string variables; // "SLURM_PROCID=1, SLURM_STEP_NUM_TASKS=4": what it was read from
   int rank = -1, nranks = 0, local_rank = -1, local_size = -1; // -1, 0 = not told
   Meeting meeting = Meeting::none;
+  std::string job;     // Meeting::store: its name there
   std::string where;   // how the ranks find the root, in words
   std::string missing; // Meeting::none: what to do
 };

@@ -162,8 +162,8 @@ Status Member::gather_missing(uint64_t seq, Deadline deadline, std::string_view 
   std::string who = list_ranks(ranks);
   if (ranks.size() == 1) who = name(ranks.front()).substr(5);
   Error e = about(ranks.empty() ? -1 : ranks.front(), Code::timeout,
-                  fmt::format("{}: {} of {} ranks came within {}; missing: {}", what, nranks_ - static_cast<int>(ranks.size()),
-                              nranks_, seconds(deadline.span()), who));
+                  fmt::format("{}: {} of {} ranks came within {}; missing: {}{}", what,
+                              nranks_ - static_cast<int>(ranks.size()), nranks_, seconds(deadline.span()), who, outage_note()));
   return Status(std::move(e));
 }
 
@@ -238,14 +238,14 @@ Status Member::send(int to, uint64_t tag, std::span<const std::byte> data, int f
     if (gone_[static_cast<size_t>(to)]) to = -1 - to;
   }
   if (to < 0) return unreachable(-1 - to);
-  if (queued_->load() + bytes.size() > kSendBytes)
-    return locate(Status(
-        about(to, Code::remote,
-              fmt::format("more than {} bytes wait to be sent to other ranks; {} does not read", kSendBytes, name(to)))));
-  queued_->fetch_add(bytes.size());
+  if (posted_.load() + std::max(queued_->load(), kept_.load()) + bytes.size() > kSendBytes) // what is kept may be queued, too
+    return locate(Status(about(to, Code::remote,
+                               fmt::format("more than {} bytes wait to be sent to other ranks; {} does not read{}", kSendBytes,
+                                           name(to), outage_note()))));
+  posted_ += bytes.size();
   auto held = std::make_shared<UniqueFd>(std::move(copy)); // std::function wants copyable things
   service_.post([self = shared_from_this(), to, tag, held, b = std::move(bytes)]() mutable {
-    self->queued_->fetch_sub(b.size()); // from here on counted by the connection
+    self->posted_ -= b.size(); // from here on counted by the link
     self->push(to, FrameType::message, tag, std::move(b), std::move(*held));
   });
   return {};
@@ -284,7 +284,8 @@ Result<Message> Member::recv(int from, uint64_t tag, Deadline deadline, std::str
   if (from >= 0) return unreachable(from);
   from = -1 - from;
   return Status(
-      about(from, Code::timeout, fmt::format("{}: no message from {} within {}", what, name(from), seconds(deadline.span()))));
+      about(from, Code::timeout,
+            fmt::format("{}: no message from {} within {}{}", what, name(from), seconds(deadline.span()), outage_note())));
 }
 
 void Member::set_handler(MsgKind kind, std::function<void(Message)> fn) {

@@ -44,6 +44,17 @@ public:
   std::vector<Contact> contacts() const;             // of all ranks, as far as they are known
   std::vector<int> gone() const;                     // ranks that have left
   std::string joining() const;                       // what a rank that has not joined waits for; "" = it has
+  struct Reconnecting {                              // a connection that is lost and not restored yet
+    int rank = -1;
+    std::string address;
+    Clock::time_point since;
+    uint64_t attempts = 0; // in vain
+    std::string why, last; // why it was lost; how the latest attempt ended
+    bool warned = false;
+    std::string text() const;
+  };
+  std::vector<Reconnecting> reconnecting() const;
+  std::string outage_note() const; // Bootstrap::lost_connections()
 
   // ---- for the hub and other members
   const Secret &key() const { return identity_.key; }
@@ -65,13 +76,32 @@ private:
     Bytes data;
     UniqueFd fd;
   };
+  struct Kept { // a frame that the other end has not said to have come
+    FrameType type;
+    uint64_t tag;
+    Bytes data;
+  };
   struct Link { // to one rank of another process [service thread]
     std::vector<Conn::Ptr> conns;
     Conn::Ptr tx; // all frames go over one connection: they stay in order
     std::deque<Waiting> waiting;
     std::shared_ptr<Dialer> dialer;
+    Clock::time_point dial_until{};
     bool gone = false; // said goodbye
     bool was_up = false;
+
+    // ---- over TCP, see member_resume.cc
+    Conn::Ptr live, candidate;             // the one in use; one that was dialled and whose other end has not taken it yet
+    bool numbered = false;                 // has been up over TCP
+    bool dials = false;                    // this end has dialled
+    uint64_t attempt = 0;                  // the latest that was offered or taken
+    uint64_t sent = 0, come = 0;           // frames
+    std::deque<Kept> kept;                 // the last of those sent
+    uint64_t unsaid = 0, unsaid_bytes = 0; // have come, and the other end does not know
+    std::string address;                   // of the other end, when it was last up
+    bool restoring = false;
+    std::optional<Clock::time_point> refused_since;
+    uint64_t look_timer = 0, limit_timer = 0;
   };
   struct Handler {
     std::function<void(Message)> fn;
@@ -98,6 +128,7 @@ private:
   CheckIn check_in_data(const Seat &seat, Deadline deadline) const;
   void dial_root(const Seat &seat, Deadline deadline);
   void root_frame(FrameType type, const Bytes &data);
+  Error with_own_view(Error e) const;
   void root_lost(const Status &why);
   void connect_ring(const Contact &to, const std::shared_ptr<Member> &same_process);
   void ring_neighbour(int rank, const std::shared_ptr<Member> &member); // of this process [any]
@@ -117,16 +148,44 @@ private:
 
   // links [service thread]
   void dial(int to, Link &link, const Contact &contact, Clock::time_point deadline);
-  void attach(int peer, const Conn::Ptr &conn);
+  void reach(int to, Link &link, Clock::time_point deadline);
+  Hello hello_to(int rank) const;
+  void attach(int peer, const Conn::Ptr &conn, bool dialled);
+  void link_up(int peer, Link &link);
   void frame(int from, Frame f);
-  void lost(int peer, const Status &why);
+  void malformed(int from);
+  void lost(int peer, const Conn::Ptr &conn, const Status &why);
+  bool pass_over(int peer, Link &link);
   void push(int to, FrameType type, uint64_t tag, Bytes data, UniqueFd fd);
   void flood(const Error &error);
-  void send_waiting(Link &link);
+  void send_waiting(int to, Link &link);
+  void send_all(FrameType type, const Bytes &data, int except);
   void leave_links(bool clean);
-  void leave_link(Link &link);
+  void say_goodbye(Link &link);
+  void leave_link(int peer, Link &link);
   void when_written(const std::shared_ptr<std::promise<void>> &done, Clock::time_point limit);
   void left_link(int peer); // one that was still being made when the rank left
+
+  // member_resume.cc [service thread]
+  void transmit(int to, Link &link, FrameType type, uint64_t tag, std::span<const std::byte> data, UniqueFd fd = {});
+  bool release(Link &link, uint64_t come);
+  void arrived(int from, const Conn::Ptr &conn, Frame f);
+  void say_resume(Link &link, const Conn::Ptr &conn);
+  void offer(int to, Link &link, const Conn::Ptr &conn);
+  void hear_resume(int from, Link &link, const Conn::Ptr &conn, const Frame &f);
+  void close_others(Link &link, const Conn::Ptr &conn);
+  void take_over(int peer, Link &link, const Conn::Ptr &conn, uint64_t come);
+  bool may_resume(int peer, const Link &link) const;
+  void interrupted(int peer, Link &link, const Status &why);
+  void look_for(int peer, Link &link);
+  void looked_for(int peer, Result<Conn::Ptr> r);
+  void note_attempt(int peer, const std::string &what);
+  void look_later(int peer, Link &link, Nanos pause);
+  void candidate_lost(int peer, Link &link, const Status &why);
+  std::optional<Reconnecting> end_outage(int peer, Link &link);
+  void restored(int peer, Link &link);
+  void not_restored(int peer, bool ended);
+  void forget(int peer, Link &link);
 
   // allgather [any]
   bool expects(uint64_t seq) const;
@@ -183,7 +242,10 @@ private:
   std::weak_ptr<Member> shrunk_; // that comes about
   std::vector<int> shrunk_of_;   // its members
   uint64_t splits_ = 0;
+  std::map<int, Reconnecting> outages_;
   std::atomic<bool> failed_{false};
+  std::atomic<uint64_t> posted_{0}; // bytes that the service thread has not taken yet
+  std::atomic<uint64_t> kept_{0};   // bytes of frames that links keep
 
   // service thread
   std::map<int, Link> links_;

@@ -153,7 +153,7 @@ void Member::root_frame(FrameType type, const Bytes &data) {
   }
   case FrameType::failure:
     at_root_ = false; // it told everybody else itself
-    if (auto e = decode_error(data)) fail(*e, true);
+    if (auto e = decode_error(data)) fail(with_own_view(std::move(*e)), true);
     return;
   case FrameType::goodbye:
     at_root_ = false;
@@ -164,6 +164,21 @@ void Member::root_frame(FrameType type, const Bytes &data) {
   default:
     return;
   }
+}
+
+// The root knows who is in the ring, its ranks know which neighbour keeps them out of it.
+Error Member::with_own_view(Error e) const {
+  if (e.code != Code::timeout) return e;
+  std::lock_guard lock(m_);
+  std::vector<int> absent;
+  for (const Direction d : {up, down})
+    if (!ring_up_[d] && !contacts_[static_cast<size_t>(d == up ? next() : prev())].hostname.empty())
+      absent.push_back(d == up ? next() : prev());
+  if (absent.empty() || ring_done_) return e;
+  std::sort(absent.begin(), absent.end());
+  e.message += fmt::format("; rank {} waits for rank{} {}", rank_, absent.size() == 1 ? "" : "s", list_ranks(absent));
+  e.peer = absent.front();
+  return e;
 }
 
 void Member::root_lost(const Status &why) {
@@ -258,7 +273,12 @@ Status Member::wait_ring(Deadline deadline) {
 Status Member::exchange_contacts(Deadline deadline) {
   Writer w;
   put(w, self_);
-  TUTTI_ASSIGN(all, allgather(w.take(), deadline, "joining"));
+  auto came = allgather(w.take(), deadline, "joining");
+  if (!came.ok()) {
+    fail(came.status().error()); // for the others, who would hear the goodbye only
+    return std::move(came.status());
+  }
+  const std::vector<Bytes> &all = came.value();
   std::vector<Contact> contacts(all.size());
   infos_.resize(all.size());
   for (size_t i = 0; i < all.size(); i++) {

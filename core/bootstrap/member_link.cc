@@ -13,62 +13,80 @@ constexpr int64_t kRetriesAfterFailure = 2;
 void Member::adopt(const Conn::Ptr &conn) {
   const int peer = conn->hello().from;
   if (peer < 0 || peer >= nranks_ || peer == rank_) return conn->close();
-  attach(peer, conn); // also when this rank has left: the other end is told so, not cut off
+  attach(peer, conn, false); // also when this rank has left: the other end is told so, not cut off
 }
 
-void Member::attach(int peer, const Conn::Ptr &conn) {
+void Member::attach(int peer, const Conn::Ptr &conn, bool dialled) {
   const auto self = shared_from_this();
   Link &link = links_[peer];
   link.conns.push_back(conn);
-  link.was_up = true;
   conn->own(queued_, fds_);
   conn->dead_after(config_->duration("socket.dead_after"));
   std::weak_ptr<Member> weak = self;
-  conn->on_frame = [weak, peer](Frame f) {
-    if (auto m = weak.lock()) m->frame(peer, std::move(f));
-  };
   std::weak_ptr<Conn> wconn = conn;
-  conn->on_close = [weak, peer, wconn](const Status &why) {
-    if (auto m = weak.lock()) m->lost(peer, why);
+  conn->on_frame = [weak, peer, wconn](Frame f) {
+    const auto m = weak.lock();
+    const auto c = wconn.lock();
+    if (m && c) m->arrived(peer, c, std::move(f));
   };
-  if (!link.tx) {
-    link.tx = conn;
-    send_waiting(link);
+  conn->on_close = [weak, peer, wconn](const Status &why) {
+    const auto m = weak.lock();
+    const auto c = wconn.lock();
+    if (m && c) m->lost(peer, c, why);
+  };
+  if (conn->is_unix()) {
+    if (!link.tx) link.tx = conn;
+    return link_up(peer, link);
   }
+  if (left_ && link.waiting.empty() && link.kept.empty()) return left_link(peer);
+  if (dialled) offer(peer, link, conn); // else it begins with the other end's words
+}
+
+// It has a connection to send over.
+void Member::link_up(int peer, Link &link) {
+  const bool first = !std::exchange(link.was_up, true);
+  send_waiting(peer, link);
   if (left_) return left_link(peer);
-  if (failed()) { // it may have happened while this connection was made
+  if (failed() && (first || (link.tx && link.tx->is_unix()))) { // it may have happened while this connection was made
     Error told;
     {
       std::lock_guard lock(m_);
       told = told_;
     }
-    conn->send(FrameType::failure, 0, encode(told));
+    transmit(peer, link, FrameType::failure, 0, encode(told));
   }
   if (peer == next()) ring_joined(up);
   if (peer == prev()) ring_joined(down);
 }
 
-void Member::send_waiting(Link &link) {
+void Member::send_waiting(int to, Link &link) {
   auto waiting = std::move(link.waiting);
   link.waiting.clear();
   for (Waiting &w : waiting) {
     queued_->fetch_sub(w.data.size());
-    if (link.tx) link.tx->send(w.type, w.tag, w.data, std::move(w.fd));
+    if (link.tx || link.numbered) transmit(to, link, w.type, w.tag, w.data, std::move(w.fd));
   }
+}
+
+Hello Member::hello_to(int rank) const {
+  Hello h;
+  h.library = library_version();
+  h.comm = comm();
+  h.from = rank_;
+  h.to = rank;
+  random_bytes(h.nonce);
+  return h;
 }
 
 void Member::dial(int to, Link &link, const Contact &contact, Clock::time_point deadline) {
   Dialer::Job job;
   job.targets = targets_of(contact, self_.host, *config_);
-  job.hello.library = library_version();
-  job.hello.comm = comm();
-  job.hello.from = rank_;
-  job.hello.to = to;
-  random_bytes(job.hello.nonce);
+  job.hello = hello_to(to);
   job.key = identity_.key;
   job.deadline = deadline;
   set_retries(&job, *config_);
   if (failed()) job.retry_count = std::min<int64_t>(job.retry_count, kRetriesAfterFailure);
+  link.dial_until = deadline;
   std::weak_ptr<Member> weak = weak_from_this();
   link.dialer = Dialer::start(service_, std::move(job), [weak, to](Result<Conn::Ptr> r) {
     auto m = weak.lock();
@@ -76,10 +94,11 @@ void Member::dial(int to, Link &link, const Contact &contact, Clock::time_point 
       if (r.ok()) r.value()->close();
       return;
     }
-    m->links_[to].dialer = nullptr;
-    if (r.ok()) return m->attach(to, r.value());
+    Link &l = m->links_[to];
+    l.dialer = nullptr;
+    if (r.ok()) return m->attach(to, r.value(), true);
     if (m->left_) return m->left_link(to);
-    if (m->links_[to].tx || m->links_[to].gone) return; // it came from there meanwhile
+    if (l.tx || l.gone || l.restoring) return; // it came from there meanwhile
     m->fail(m->about(to, Code::remote, fmt::format("cannot connect to {}: {}", m->name(to), r.status().error().message)));
     m->note_lost(to);
   });
@@ -89,23 +108,29 @@ void Member::push(int to, FrameType type, uint64_t tag, Bytes data, UniqueFd fd)
   if (left_) return;
   Link &link = links_[to];
   if (link.gone) return;
-  if (link.tx) {
-    if (fd && !link.tx->is_unix())
+  if (link.tx || link.numbered) {
+    if (fd && !(link.tx && link.tx->is_unix()))
       return fail(
           about(to, Code::system,
                 fmt::format("a descriptor cannot be sent to {}: its unix-domain listener cannot be reached", name(to))));
-    return link.tx->send(type, tag, data, std::move(fd));
+    transmit(to, link, type, tag, data, std::move(fd));
+  } else {
+    queued_->fetch_add(data.size());
+    link.waiting.push_back({type, tag, std::move(data), std::move(fd)});
+    if ((to == next() || to == prev()) && !link.was_up) return; // ring connections are made by joining
   }
-  queued_->fetch_add(data.size());
-  link.waiting.push_back({type, tag, std::move(data), std::move(fd)});
-  if (link.dialer || ((to == next() || to == prev()) && !link.was_up)) return; // ring connections are made by joining
+  if (!link.tx && !link.dialer && !link.candidate && !link.restoring)
+    reach(to, link, Clock::now() + config_->duration("core.connect_timeout"));
+}
+
+void Member::reach(int to, Link &link, Clock::time_point deadline) {
   Contact contact;
   {
     std::lock_guard lock(m_);
     if (static_cast<size_t>(to) >= contacts_.size()) return;
     contact = contacts_[static_cast<size_t>(to)];
   }
-  dial(to, link, contact, Clock::now() + config_->duration("core.connect_timeout"));
+  dial(to, link, contact, deadline);
 }
 
 void Member::frame(int from, Frame f) {
@@ -145,45 +170,63 @@ void Member::frame(int from, Frame f) {
     for (auto &c : link.conns) c->finish();
     link.conns.clear();
     link.tx = nullptr;
+    forget(from, link);
+    if (left_) return left_link(from);
     return peer_gone(from, clean);
   }
   default:
     break;
   }
+  malformed(from);
+}
+
+void Member::malformed(int from) {
   fail(about(from, Code::internal, fmt::format("{} sent a malformed message on the control connection", name(from))));
 }
 
-void Member::lost(int peer, const Status &why) {
+void Member::lost(int peer, const Conn::Ptr &conn, const Status &why) {
   Link &link = links_[peer];
-  std::erase_if(link.conns, [](const Conn::Ptr &c) { return c->closed(); });
-  if (link.tx && link.tx->closed()) link.tx = nullptr;
+  std::erase(link.conns, conn);
+  const bool live = link.live == conn, candidate = link.candidate == conn;
+  if (live) link.live = nullptr;
+  if (candidate) link.candidate = nullptr;
+  if (link.tx == conn) link.tx = nullptr;
   if (link.gone) return;
-  bool expected;
-  {
-    std::lock_guard lock(m_);
-    expected = closing_ || closed_;
-    if (expected && static_cast<size_t>(peer) < gone_.size()) {
-      gone_[static_cast<size_t>(peer)] = true;
-      cv_.notify_all();
-    }
-  }
-  if (expected) {
-    link.gone = true;
-    return note_lost(peer);
-  }
+  if (candidate) return candidate_lost(peer, link, why);
+  if (!live && !conn->is_unix()) return;                           // it had not begun
+  if (left_ && why.error().sys_errno == 0) return left_link(peer); // the other end has read the goodbye, and closed
+  if (live && may_resume(peer, link)) return interrupted(peer, link, why);
+  if (pass_over(peer, link)) return;
   fail(about(peer, Code::remote, fmt::format("{}: {}", name(peer), why.error().message)));
   // That connection has ended; whether the process has shows when it is dialled once more.
   if (!link.tx && !link.dialer) send_council(peer, council_.greeting());
 }
 
+// Its end is no failure where everybody is done.
+bool Member::pass_over(int peer, Link &link) {
+  {
+    std::lock_guard lock(m_);
+    if (!closing_ && !closed_) return false;
+    if (static_cast<size_t>(peer) < gone_.size()) gone_[static_cast<size_t>(peer)] = true;
+    cv_.notify_all();
+  }
+  link.gone = true;
+  note_lost(peer);
+  return true;
+}
+
+// To all links that are up or were, but that to `except`.
+void Member::send_all(FrameType type, const Bytes &data, int except) {
+  std::vector<int> to;
+  for (const auto &[peer, link] : links_)
+    if ((link.tx || link.numbered) && !link.gone && peer != except) to.push_back(peer);
+  for (const int peer : to) transmit(peer, links_[peer], type, 0, data);
+}
+
 void Member::tell_lost(int rank) {
   Writer w;
   w.i32(rank);
-  const Bytes data = w.take();
-  std::vector<Conn::Ptr> to;
-  for (auto &[peer, link] : links_)
-    if (link.tx && peer != rank) to.push_back(link.tx);
-  for (const auto &c : to) c->send(FrameType::gone, 0, data);
+  send_all(FrameType::gone, w.take(), rank);
 }
 
 void Member::send_council(int to, Bytes data) {
@@ -197,44 +240,51 @@ void Member::send_council(int to, Bytes data) {
 // Over every connection, so around the ring both ways; each rank passes the first one it hears on.
 void Member::flood(const Error &error) {
   const Bytes data = encode(error);
-  std::vector<Conn::Ptr> to;
-  for (auto &[peer, link] : links_)
-    if (link.tx) to.push_back(link.tx);
-  for (const auto &c : to) c->send(FrameType::failure, 0, data);
+  send_all(FrameType::failure, data, -1);
   if (!at_root_) return;
   if (root_conn_) root_conn_->send(FrameType::failure, 0, data);
   if (local_root_) local_root_->failed(generation_, rank_, error);
 }
 
-// What was sent before leaving still arrives: a connection that is being made for it gets a moment to come about.
+// What was sent before leaving still arrives: a connection that is being made or restored for it gets a moment to come about,
+// and one that may have to be restored stays until its other end has closed it.
 void Member::leave_links(bool clean) {
   left_ = clean;
   for (auto it = links_.begin(); it != links_.end();) {
     Link &link = it->second;
-    if (!link.tx && link.dialer && !link.waiting.empty()) {
+    const bool comes = !link.tx && (link.dialer || link.candidate || link.restoring);
+    const bool may_break = link.live && link.tx == link.live && !link.kept.empty() && may_resume(it->first, link);
+    if (!link.gone && (may_break || (comes && !(link.waiting.empty() && link.kept.empty())))) {
+      if (may_break) say_goodbye(link);
       ++it;
       continue;
     }
-    leave_link(link);
+    leave_link(it->first, link);
     it = links_.erase(it);
   }
   if (links_.empty()) return;
   service_.draining++;
+  hub_.add_leaving(comm(), rank_, shared_from_this());
   linger_timer_ = service_.at(Clock::now() + kLinger, [self = shared_from_this()] {
     self->linger_timer_ = 0;
     self->service_.draining--;
-    for (auto &[peer, link] : self->links_) self->leave_link(link);
+    for (auto &[peer, link] : self->links_) self->leave_link(peer, link);
     self->links_.clear();
+    self->hub_.remove_leaving(self->comm(), self->rank_);
   });
 }
 
-void Member::leave_link(Link &link) {
-  if (link.dialer) link.dialer->cancel();
-  send_waiting(link);
-  for (const auto &c : link.conns) {
+void Member::say_goodbye(Link &link) {
+  const std::vector<Conn::Ptr> conns = link.conns; // one may get lost meanwhile
+  for (const auto &c : conns)
     c->send(FrameType::goodbye, 0, Bytes{std::byte(*left_ ? 1 : 0)}); // on each: they are read in any order
-    c->finish();
-  }
+}
+
+void Member::leave_link(int peer, Link &link) {
+  send_waiting(peer, link);
+  say_goodbye(link);
+  for (const auto &c : link.conns) c->finish();
+  forget(peer, link);
 }
 
 // What waits for a full socket, or for a connection that is being made, is looked at again: both are rare here.
@@ -246,11 +296,12 @@ void Member::when_written(const std::shared_ptr<std::promise<void>> &done, Clock
 
 void Member::left_link(int peer) {
   const auto self = shared_from_this(); // the timer may hold the last reference
-  leave_link(links_[peer]);
+  leave_link(peer, links_[peer]);
   links_.erase(peer);
   if (!links_.empty() || linger_timer_ == 0) return;
   service_.cancel(std::exchange(linger_timer_, 0));
   service_.draining--;
+  hub_.remove_leaving(comm(), rank_);
 }
 
 } // namespace tutti::boot

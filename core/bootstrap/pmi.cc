@@ -204,7 +204,7 @@ void say_goodbye() {
 }
 
 Result<int> descriptor() {
-  const char *text = std::getenv("PMI_FD");
+  const char *text = ::secure_getenv("PMI_FD");
   int fd = -1;
   const char *end = text + std::strlen(text);
   const auto [p, problem] = std::from_chars(text, end, fd);
@@ -252,7 +252,7 @@ bool from_hex(std::string_view text, tuttiUniqueId *id) {
 } // namespace
 
 bool pmi_available() {
-  const char *text = std::getenv("PMI_FD");
+  const char *text = ::secure_getenv("PMI_FD");
   return text && *text;
 }
 

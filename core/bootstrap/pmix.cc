@@ -148,7 +148,7 @@ Status silent(Deadline deadline) {
 } // namespace
 
 bool pmix_available() {
-  return std::getenv("PMIX_NAMESPACE") && std::getenv("PMIX_RANK") && api().lib;
+  return ::secure_getenv("PMIX_NAMESPACE") && ::secure_getenv("PMIX_RANK") && api().lib;
 }
 
 Result<PmixInfo> pmix_start(Deadline deadline) {

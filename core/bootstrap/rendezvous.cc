@@ -4,6 +4,7 @@
 #include "bootstrap/helper.h"
 #include "bootstrap/hub.h"
 #include "bootstrap/launch.h"
+#include "config/secret.h"
 #include "log/log.h"
 #include <algorithm>
 #include <arpa/inet.h>
@@ -38,6 +39,10 @@ Result<Secret> read_job_key(const std::string &path) {
         st.st_mode & 07777));
   std::array<std::byte, 4096> buf;
   const ssize_t n = read(fd.get(), buf.data(), buf.size());
+  struct Wiped {
+    std::span<std::byte> bytes;
+    ~Wiped() { wipe(bytes); }
+  } wiped{buf};
   if (n < 16)
     return bad(fmt::format("job key file {}: it holds {} bytes, at least 16 are needed", path, std::max<ssize_t>(n, 0)));
   return hash_to_secret("tutti job key", std::span(buf).first(static_cast<size_t>(n)));
@@ -212,7 +217,9 @@ std::vector<uint16_t> ports_for(std::string_view name, const Config &config, uin
 
 Result<HostPort> parse_host_port(std::string_view text) {
   const auto wrong = [&] {
-    return bad(fmt::format("TUTTI_COMM_ID=\"{}\" is neither host:port, [v6]:port nor file:PATH; the port is 1 to 65535", text));
+    return bad(fmt::format("TUTTI_COMM_ID=\"{}\" is neither host:port, [v6]:port nor file:PATH; the port is 1 to 65535{}",
+                           without_password(text),
+                           text.find("://") == std::string_view::npos ? "" : "; stores are for TUTTI_RENDEZVOUS"));
   };
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return wrong();

@@ -37,4 +37,16 @@ bool inherited(std::string_view path); // a descriptor of this process, not a na
 Result<tuttiUniqueId> id_from_file(const std::string &path, const Config &config, int rank, uint32_t generation,
                                    Deadline deadline);
 
+// Whether the root that made this id is alive: files and stores may have one that is left from a job that crashed. At most
+// `patience`.
+Status probe_root(const UniqueId &id, const Config &config, int rank, Nanos patience, Deadline deadline);
+
+// A store that all ranks reach, and the job's name in it. Rank 0 puts its id there, boxed with the job key where there is one.
+struct StorePlace {
+  std::string url;  // core.rendezvous
+  std::string name; // what all ranks know of the job and no other job has
+};
+Result<tuttiUniqueId> id_from_store(const StorePlace &place, const Config &config, int rank, Deadline deadline);
+std::string store_key(std::string_view job, uint32_t generation);
+
 } // namespace tutti::boot

@@ -1,4 +1,5 @@
 // Several roots: what the first one and the others tell each other.
+#include "bootstrap/at_root.h"
 #include "bootstrap/hub.h"
 #include "bootstrap/root.h"
 #include "log/log.h"
@@ -8,26 +9,8 @@
 namespace tutti::boot {
 namespace {
 
-// With the address, where ranks of another root are its neighbours.
 Bytes at_root(int rank, const Contact *contact) {
-  Writer w;
-  w.i32(rank);
-  w.u8(contact ? 1 : 0);
-  if (contact) put(w, *contact);
-  return w.take();
-}
-
-struct AtRoot {
-  int rank = -1;
-  std::optional<Contact> contact;
-};
-std::optional<AtRoot> decode_at_root(std::span<const std::byte> data) {
-  Reader r(data);
-  AtRoot a;
-  a.rank = r.i32();
-  if (r.u8() != 0 && !get(r, &a.contact.emplace())) return {};
-  if (!r.done()) return {};
-  return a;
+  return encode(AtRoot{rank, contact ? std::optional(*contact) : std::nullopt});
 }
 
 Error confused(std::string_view who) {
@@ -39,6 +22,23 @@ Error confused(std::string_view who) {
 }
 
 } // namespace
+
+Bytes encode(const AtRoot &a) {
+  Writer w;
+  w.i32(a.rank);
+  w.u8(a.contact ? 1 : 0);
+  if (a.contact) put(w, *a.contact);
+  return w.take();
+}
+
+std::optional<AtRoot> decode_at_root(std::span<const std::byte> data) {
+  Reader r(data);
+  AtRoot a;
+  a.rank = r.i32();
+  if (r.u8() != 0 && !get(r, &a.contact.emplace())) return {};
+  if (!r.done()) return {};
+  return a;
+}
 
 // ---- at a root that is not the first one
 

@@ -44,7 +44,6 @@ Result<std::unique_ptr<tutti_tls>> make(const tutti_host *host, const tutti_tls_
   const auto context = std::span(static_cast<const std::byte *>(c.context), c.context_bytes);
   boot::Secret key = boot::derive(boot::hash_to_secret("tutti plugin secret", secret), "tutti plugin tls", context);
   auto session = Tls::create(c.role == TUTTI_TLS_CLIENT ? Tls::Role::client : Tls::Role::server, key, c.fd);
-  boot::wipe(key);
   if (!session.ok()) return std::move(session.status());
   auto made = std::make_unique<tutti_tls>();
   made->session = std::move(session).value();

@@ -20,8 +20,8 @@ uint32_t checksum(std::span<const std::byte> data) {
   return h;
 }
 
-template <size_t N> void copy(std::span<const std::byte> from, std::array<std::byte, N> *to) {
-  if (from.size() == N) std::memcpy(to->data(), from.data(), N);
+template <class T> void copy(std::span<const std::byte> from, T *to) {
+  if (from.size() == to->size()) std::memcpy(to->data(), from.data(), from.size());
 }
 
 } // namespace
@@ -159,6 +159,7 @@ tuttiUniqueId encode(const UniqueId &id) {
   out.insert(out.end(), t.begin(), t.end());
   tuttiUniqueId result;
   std::memcpy(result.internal, out.data(), TUTTI_UNIQUE_ID_BYTES);
+  wipe(out);
   return result;
 }
 
@@ -290,7 +291,7 @@ std::optional<FrameHeader> decode_header(std::span<const std::byte, kFrameHeader
   h.fd = flags & 1;
   const uint16_t zero = r.u16();
   h.tag = r.u64();
-  if (h.length > kFrameLimit || type < 1 || type > static_cast<uint8_t>(FrameType::answer) || flags > 1 || zero != 0) return {};
+  if (h.length > kFrameLimit || type < 1 || type > static_cast<uint8_t>(FrameType::ack) || flags > 1 || zero != 0) return {};
   return h;
 }
 

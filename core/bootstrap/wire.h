@@ -2,6 +2,7 @@
 // of strangers: they check every length and never allocate more than what arrived.
 #pragma once
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/secret.h"
 #include <netinet/in.h>
 #include <optional>
 #include <sys/socket.h>
@@ -48,8 +49,6 @@ private:
   size_t at_ = 0;
   bool ok_ = true;
 };
-
-using Secret = std::array<std::byte, 32>;
 
 // An IPv4 or IPv6 address with its port.
 struct Endpoint {
@@ -143,6 +142,8 @@ enum class FrameType : uint8_t {
   gone = 12,    // i32, a rank that has ended or left after a failure
   question = 13, // core/ras: what is asked
   answer = 14,   // core/ras: tag says of what kind
+  resume = 15,   // first on a connection over TCP, both ways: tag = frames of the other end that have come; u64 attempt
+  ack = 16,      // tag = the same
 };
 struct Frame {
   FrameType type{};

@@ -42,6 +42,14 @@ bool take(std::span<const std::byte> &in, std::string *text) {
   return true;
 }
 
+// Words of another rank become part of a message, which is one line.
+bool take_words(std::span<const std::byte> &in, std::string *text) {
+  if (!take(in, text)) return false;
+  std::replace_if(
+      text->begin(), text->end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return true;
+}
+
 std::string_view value_of(const RankFacts &facts, std::string_view thing) {
   for (const auto &[name, value] : facts.agreed)
     if (name == thing) return value;
@@ -87,11 +95,11 @@ Result<RankFacts> RankFacts::decode(std::span<const std::byte> data) {
   std::vector<uint64_t> words(a.size() / 8);
   if (!words.empty()) std::memcpy(words.data(), a.data(), a.size());
   facts.cpus = CpuSet::from_words(words);
-  if (!take(data, &a) || a.size() != sizeof facts.machine || !take(data, &facts.machine_error))
+  if (!take(data, &a) || a.size() != sizeof facts.machine || !take_words(data, &facts.machine_error))
     return fail(Code::internal, "facts of a rank cannot be read");
   std::memcpy(&facts.machine, a.data(), sizeof facts.machine);
   while (!data.empty()) {
-    if (!take(data, &a) || !take(data, &b)) return fail(Code::internal, "facts of a rank cannot be read");
+    if (!take_words(data, &a) || !take_words(data, &b)) return fail(Code::internal, "facts of a rank cannot be read");
     facts.agreed.emplace_back(std::move(a), std::move(b));
   }
   return facts;

@@ -5,6 +5,7 @@
 #include "comm/select/limits.h"
 #include "log/log.h"
 #include "plan/chunks.h"
+#include "plugin/guard.h"
 #include "topology/cluster.h"
 #include "transport/collnet_port.h"
 #include <algorithm>
@@ -21,79 +22,7 @@ constexpr auto kPause = std::chrono::microseconds(200);
 constexpr Nanos kFirstRound = std::chrono::milliseconds(50), kLongestRound = std::chrono::seconds(1); // of waiting for others
 constexpr uint32_t kLeastOutstanding = 2; // what plans are proved with
 
-void put(Bytes &out, std::span<const std::byte> piece) {
-  const auto n = static_cast<uint32_t>(piece.size());
-  const auto *p = reinterpret_cast<const std::byte *>(&n);
-  out.insert(out.end(), p, p + sizeof n);
-  out.insert(out.end(), piece.begin(), piece.end());
-}
-bool take(std::span<const std::byte> &in, Bytes *piece) {
-  uint32_t n = 0;
-  if (in.size() < sizeof n) return false;
-  std::memcpy(&n, in.data(), sizeof n);
-  if (in.size() - sizeof n < n) return false;
-  const auto from = in.subspan(sizeof n, n);
-  piece->assign(from.begin(), from.end());
-  in = in.subspan(sizeof n + n);
-  return true;
-}
-
-template <class T> std::span<const std::byte> raw(const T &value) {
-  return std::as_bytes(std::span(&value, 1));
-}
-
 } // namespace
-
-// Groups that this rank is in, with an address each in the first round, and caps once they are ready.
-struct CollnetSetup::Offer {
-  struct Head {
-    tutti_collnet_reason reason = TUTTI_COLLNET_FINE; // of `why`, where a plugin gave one
-    uint32_t mbps = 0;
-    uint32_t ready = 0; // 1: all of its groups
-  } head;
-  std::string why;           // against it; "" = nothing
-  std::string where, device; // the plugin, and the way into its network
-  std::map<uint32_t, Bytes> of_group;
-
-  bool refuses() const { return !why.empty(); }
-  // Who found out for itself what is wrong has more to say than who saw another one go, or waited in vain.
-  int weight() const {
-    switch (head.reason) {
-    case TUTTI_COLLNET_TIMEOUT:
-      return 1;
-    case TUTTI_COLLNET_MEMBER_LOST:
-      return 2;
-    default:
-      return 3;
-    }
-  }
-  Bytes encode() const {
-    Bytes out;
-    put(out, raw(head));
-    put(out, std::as_bytes(std::span(why)));
-    put(out, std::as_bytes(std::span(where)));
-    put(out, std::as_bytes(std::span(device)));
-    for (const auto &[group, data] : of_group) {
-      put(out, raw(group));
-      put(out, data);
-    }
-    return out;
-  }
-  static Result<Offer> decode(std::span<const std::byte> in, int rank) {
-    Offer o;
-    Bytes a, b, c, d;
-    const auto text = [](const Bytes &x) { return std::string(reinterpret_cast<const char *>(x.data()), x.size()); };
-    bool good = take(in, &a) && take(in, &b) && take(in, &c) && take(in, &d) && a.size() == sizeof o.head;
-    if (good) std::memcpy(&o.head, a.data(), sizeof o.head), o.why = text(b), o.where = text(c), o.device = text(d);
-    while (good && !in.empty()) {
-      uint32_t group = 0;
-      good = take(in, &a) && take(in, &b) && a.size() == sizeof group;
-      if (good) std::memcpy(&group, a.data(), sizeof group), o.of_group[group] = b;
-    }
-    if (!good) return fail(Code::remote, "rank {} sent an offer of collnet groups that cannot be read", rank).peer(rank);
-    return o;
-  }
-};
 
 std::vector<std::vector<int32_t>> collnet_heads(const Topology &t) {
   const size_t channels = t.cluster ? t.cluster->channels.size() : 1;
@@ -147,7 +76,7 @@ uint32_t CollnetSetup::choose_device(const Iface<tutti_collnet_v1> &collnet, uin
   for (uint32_t i = 0; nic && i < count; i++) {
     tutti_collnet_dev dev{};
     dev.struct_size = sizeof dev;
-    if (collnet.table->device_info(collnet.plugin->state, i, &dev) < 0) continue;
+    if (guarded(collnet.plugin, "device_info", collnet.table->device_info, collnet.plugin->state, i, &dev) < 0) continue;
     const std::string_view name(dev.name, strnlen(dev.name, sizeof dev.name));
     const bool same = name == nic->name || name.substr(0, name.find(':')) == nic->name; // "mlx5_0:1"
     const int fits = same ? 3 : dev.rail == nic->rail ? 2 : dev.rail < 0 ? 1 : 0;
@@ -174,7 +103,7 @@ Status CollnetSetup::open(Iface<tutti_collnet_v1> *collnet) {
     tutti_status s = TUTTI_OK;
     {
       const auto turn = plugin_setup(c.plugin);
-      s = c.table->device_count(c.plugin->state, &count);
+      s = guarded(c.plugin, "device_count", c.table->device_count, c.plugin->state, &count);
     }
     const Status why = plugin_error(*c.plugin, s < 0 ? s : tutti_status{TUTTI_ERR_UNSUPPORTED}, "looking for devices");
     if (s >= 0 && count > 0) {
@@ -186,7 +115,7 @@ Status CollnetSetup::open(Iface<tutti_collnet_v1> *collnet) {
   return fail(Code::invalid_usage, "{}", against);
 }
 
-CollnetSetup::Offer CollnetSetup::offer() {
+CollnetOffer CollnetSetup::offer() {
   Offer o;
   bool any = false;
   for (size_t g = 0; g < heads_.size(); g++) any |= member(g);
@@ -248,10 +177,13 @@ void CollnetSetup::wait_for_groups(CollnetPort &port, Deadline round, Deadline p
   mine->head.ready = 1;
   mine->where = port.plugin_name();
   mine->device = port.device().name;
-  for (const CollnetGroup *g : port.groups()) mine->of_group[g->number] = Bytes(raw(g->caps).begin(), raw(g->caps).end());
+  for (const CollnetGroup *g : port.groups()) {
+    const auto caps = std::as_bytes(std::span(&g->caps, 1));
+    mine->of_group[g->number] = Bytes(caps.begin(), caps.end());
+  }
 }
 
-Result<std::vector<CollnetSetup::Offer>> CollnetSetup::join(std::span<const Offer> offers, Deadline deadline) {
+Result<std::vector<CollnetOffer>> CollnetSetup::join(std::span<const Offer> offers, Deadline deadline) {
   const Nanos limit = std::min<Nanos>(kMostForGroups, config_.duration("core.init_timeout") / 4);
   const Deadline patience = Deadline::in(limit + limit / 2);
   CollnetPort *port = engine_.collnet();
@@ -267,7 +199,7 @@ Result<std::vector<CollnetSetup::Offer>> CollnetSetup::join(std::span<const Offe
   }
 }
 
-Result<std::vector<CollnetSetup::Offer>> CollnetSetup::exchange(const Offer &mine, Deadline deadline, std::string_view what) {
+Result<std::vector<CollnetOffer>> CollnetSetup::exchange(const Offer &mine, Deadline deadline, std::string_view what) {
   TUTTI_ASSIGN(all, bootstrap_.allgather(mine.encode(), deadline, what));
   std::vector<Offer> out;
   for (size_t r = 0; r < all.size(); r++) {

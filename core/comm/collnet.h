@@ -1,5 +1,6 @@
 // tutti/core/comm/collnet.h: groups of a collnet for a communicator: offered, joined and agreed on by all ranks, or by none.
 #pragma once
+#include "comm/collnet_offer.h"
 #include "comm/select/collnet_facts.h"
 #include "config/config.h"
 #include "exec/engine.h"
@@ -23,7 +24,7 @@ public:
   Result<CollnetFacts> run(Deadline deadline);
 
 private:
-  struct Offer; // what a rank tells the others
+  using Offer = CollnetOffer;
   bool wanted();
   Status open(Iface<tutti_collnet_v1> *collnet);
   uint32_t choose_device(const Iface<tutti_collnet_v1> &collnet, uint32_t count) const;

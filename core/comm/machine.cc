@@ -1,5 +1,6 @@
 #include "comm/machine.h"
 #include "log/log.h"
+#include "plugin/guard.h"
 #include "topology/cluster.h"
 #include "topology/detect.h"
 #include "topology/net_devices.h"
@@ -77,12 +78,12 @@ Result<std::vector<tutti_net_dev>> net_devices(Iface<tutti_net_v1> net) {
   const auto turn = plugin_setup(net.plugin);
   uint32_t count = 0;
   void *state = net.plugin ? net.plugin->state : nullptr;
-  if (const tutti_status s = net.table->device_count(state, &count); s < 0)
+  if (const tutti_status s = guarded(net.plugin, "device_count", net.table->device_count, state, &count); s < 0)
     return plugin_error(*net.plugin, s, "listing devices");
   std::vector<tutti_net_dev> out(count);
   for (uint32_t i = 0; i < count; i++) {
     out[i].struct_size = sizeof out[i];
-    if (const tutti_status s = net.table->device_info(state, i, &out[i]); s < 0)
+    if (const tutti_status s = guarded(net.plugin, "device_info", net.table->device_info, state, i, &out[i]); s < 0)
       return plugin_error(*net.plugin, s, fmt::format("describing device {}", i));
   }
   return out;

@@ -4,6 +4,7 @@
 #include "exec/kernels.h"
 #include "log/log.h"
 #include "plan/check.h"
+#include "plugin/guard.h"
 #include "transport/net_port.h"
 #include "tutti/plugin/algo.h"
 #include "tutti/plugin/proto.h"
@@ -38,12 +39,12 @@ Result<NetRank> look_at(const Iface<tutti_net_v1> &net, const Config &config) {
   const Setting &security = config.setting("core.security");
   const auto turn = plugin_setup(net.plugin);
   NetRank out;
-  if (const auto s = net.table->device_count(net.plugin->state, &out.devices); s < 0)
+  if (const auto s = guarded(net.plugin, "device_count", net.table->device_count, net.plugin->state, &out.devices); s < 0)
     return plugin_error(*net.plugin, s, "counting devices");
   for (uint32_t d = 0; d < out.devices; d++) {
     tutti_net_dev dev{};
     dev.struct_size = sizeof dev;
-    if (const auto s = net.table->device_info(net.plugin->state, d, &dev); s < 0)
+    if (const auto s = guarded(net.plugin, "device_info", net.table->device_info, net.plugin->state, d, &dev); s < 0)
       return plugin_error(*net.plugin, s, fmt::format("describing device {}", d));
     out.speed = std::max(out.speed, dev.speed_mbps);
     if (security.text == "encrypted" && !encrypts(dev))

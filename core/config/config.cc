@@ -1,5 +1,6 @@
 #include "config/impl.h"
 #include "config/names.h"
+#include "config/secret.h"
 #include "config/toml_source.h"
 #include "log/log.h"
 #include "tutti/tutti.h"
@@ -98,7 +99,7 @@ void announce(const Config &config) {
             config.files().empty() ? "none" : fmt::format("{}", fmt::join(config.files(), ", ")));
   for (const auto &[option, setting] : config.all())
     if (setting->origin != "default")
-      log::info(log::Subsys::env, "{} = {} ({})", option->key, quoted(setting->text), setting->origin);
+      log::info(log::Subsys::env, "{} = {} ({})", option->key, quoted(without_password(setting->text)), setting->origin);
 }
 
 } // namespace
@@ -262,12 +263,13 @@ Result<std::shared_ptr<const Config>> config::load_from(const std::map<std::stri
 // The user's variables, home and working directory could name plugins, keys and files to write with rights the user lacks.
 Result<std::shared_ptr<const Config>> config::load_privileged(const std::map<std::string, std::string> &environment,
                                                               SearchPaths paths) {
-  for (const auto &[name, value] : environment)
-    if (name.starts_with("TUTTI_") && !name.starts_with(kTestEnv)) {
-      log::write_once(log::Level::warn, log::Subsys::env, "privileged",
-                      fmt::format("{} and all other settings of the environment are ignored: the process is privileged", name));
-      break;
-    }
+  const auto set = std::find_if(environment.begin(), environment.end(), [](const auto &v) {
+    return (v.first.starts_with("TUTTI_") || v.first.starts_with("NCCL_")) && !v.first.starts_with(kTestEnv);
+  });
+  const bool any = set != environment.end();
+  log::write_once(any ? log::Level::warn : log::Level::info, log::Subsys::env, "privileged",
+                  fmt::format("{}the environment is not read: the process has more rights than who started it",
+                              any ? set->first + " is ignored: " : ""));
   paths.local.clear();
   return load_from({}, paths);
 }

@@ -11,8 +11,9 @@
 namespace tutti {
 namespace {
 
-constexpr auto kAnswerTime = std::chrono::seconds(2); // a crowded machine; a peer that lives answers at once
-constexpr size_t kMostAsked = 256;                    // ranks, by one that wants to know where the waiting ends
+constexpr auto kAnswerTime = std::chrono::seconds(2);  // a crowded machine; a peer that lives answers at once
+constexpr auto kLate = std::chrono::milliseconds(700); // and so long after a deadline that is shorter than that
+constexpr size_t kMostAsked = 256;                     // ranks, by one that wants to know where the waiting ends
 
 bool has_message(const Ring &r, Transport &transport) {
   if (r.group) return transport.collnet()->arrived(r);
@@ -198,12 +199,10 @@ void EngineImpl::report_unreadable(const Mismatch &m) {
   die(std::move(e));
 }
 
-void EngineImpl::ask(int peer, Diagnose d, const std::string &text) {
-  const auto now = Clock::now();
-  if (questions_.empty()) ask_until_ = now + 2 * kAnswerTime;
-  answer_until_ = std::min(now + kAnswerTime, ask_until_);
+void EngineImpl::ask(int peer, Diagnose d, const std::string &text, Clock::time_point until) {
+  answer_until_ = until;
   d.nonce = nonce_++;
-  if (send_diagnose(bootstrap_, peer, d, text).ok()) questions_.push_back({peer, d.nonce});
+  if (send_diagnose(bootstrap_, peer, d, text).ok()) questions_.push_back({peer, d.nonce, d.type});
 }
 
 bool EngineImpl::answered() {
@@ -271,13 +270,14 @@ void EngineImpl::tell_apart(int peer, const std::string &mine, const std::string
 // Asks at the first call and fails when the answer is there or late; until then the fault is found again and again.
 void EngineImpl::report_mismatch(int peer, uint16_t conn, uint32_t got, bool have_signature) {
   const std::string mine = call_and_way(started_.load(std::memory_order_relaxed));
-  if (questions_.empty()) {
+  if (questions_.empty() || questions_.front().type != Diagnosis::mismatch) {
+    forget_questions(); // of a deadline
     Diagnose d;
     d.type = Diagnosis::mismatch;
     d.conn = conn;
     d.got = got;
     d.has_signature = have_signature;
-    ask(peer, d, mine);
+    ask(peer, d, mine, Clock::now() + kAnswerTime);
   }
   if (answered()) tell_apart(peer, mine, answer_of(peer).value_or(Answer{{}, "another operation"}).text);
 }
@@ -368,7 +368,7 @@ void EngineImpl::follow_answers() {
       const int peer = answer->head.waits[w];
       const bool known = peer == rank_ || peer < 0 || peer >= bootstrap_.nranks() ||
                          std::any_of(questions_.begin(), questions_.end(), [&](const Question &q) { return q.peer == peer; });
-      if (!known && questions_.size() < kMostAsked && Clock::now() < ask_until_) ask(peer, d, "");
+      if (!known && questions_.size() < kMostAsked && Clock::now() < answer_until_) ask(peer, d, "", answer_until_);
     }
   }
 }
@@ -406,8 +406,10 @@ std::string EngineImpl::answers_text(std::span<const WaitFor> waits, int *absent
   return where < 0 || direct ? said : fmt::format("{}; in the end rank {} {}", said, where, end);
 }
 
-// Asks at the first call and on, ends when the answers are there or late: the groups if that helps, else all.
+// Asks at the first call, ahead of the deadline, and on. When that has passed and the answers are there or late it ends the
+// groups if that helps, else all.
 void EngineImpl::expire(Nanos waited) {
+  if (waited < patience() - std::min<Nanos>(patience() / 2, kAnswerTime)) return;
   std::array<WaitFor, kMostNamed> room{};
   const std::span<const WaitFor> waits(room.data(), waiting_for(room));
   if (questions_.empty()) {
@@ -415,10 +417,10 @@ void EngineImpl::expire(Nanos waited) {
     d.type = Diagnosis::ask;
     for (const WaitFor &w : waits)
       if (std::none_of(questions_.begin(), questions_.end(), [&](const Question &q) { return q.peer == w.peer; }))
-        ask(w.peer, d, "");
+        ask(w.peer, d, "", blocked_since_ + patience() + kLate);
   }
   follow_answers();
-  if (!answered()) return;
+  if (waited < patience() || !answered()) return;
   int absent = -1;
   const std::string said = answers_text(waits, &absent);
   std::string who = waits.empty() ? "the network" : wait_text(waits, slices_);
@@ -431,6 +433,7 @@ void EngineImpl::expire(Nanos waited) {
   e.message = fmt::format("{} made no progress for {} ms; it waits for {}{}", e.operation,
                           std::chrono::duration_cast<std::chrono::milliseconds>(waited).count(), who, said);
   if (absent < 0 && give_groups_up(e.message)) return;
+  e.message += bootstrap_.lost_connections();
   e.hint = "see core.timeout (TUTTI_TIMEOUT)";
   die(std::move(e));
 }

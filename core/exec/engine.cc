@@ -33,21 +33,6 @@ struct EngineInfo {
 
 } // namespace
 
-std::string describe(const CallInfo &c) {
-  std::string what;
-  if (c.coll == TUTTI_COLL_BARRIER || c.coll == TUTTI_COLL_SEND_RECV) {
-    what = "";
-  } else {
-    what = fmt::format("{} {}", c.count, dtype_name(c.dtype));
-    constexpr std::string_view kOps[] = {"sum", "prod", "max", "min", "avg", "premul_sum"};
-    if (coll_reduces(c.coll)) what += fmt::format(" {}", c.op < std::size(kOps) ? kOps[c.op] : "?");
-    if (coll_has_root(c.coll)) what += fmt::format(" root {}", c.root);
-    if (c.table) what += fmt::format(" in blocks {:08x}", static_cast<uint32_t>(c.table >> 32));
-  }
-  const std::string name = fmt::format("{}{} #{}", coll_name(c.coll), c.table ? "_v" : "", c.number);
-  return fmt::format("{}{}{}", name, what.empty() ? "" : " (" + what + ")", c.tag ? fmt::format(" [{}]", c.tag) : "");
-}
-
 Result<std::shared_ptr<Engine>> Engine::create(Bootstrap &bootstrap, const Registry &, std::shared_ptr<const Config> config,
                                                Iface<tutti_net_v1> net) {
   auto engine = std::make_shared<EngineImpl>(bootstrap, std::move(config));
@@ -327,7 +312,7 @@ void EngineImpl::on_blocked() {
   note_waiting();
   look_for_disagreement();
   if (!failed()) inquire(now);
-  if (!failed() && now - blocked_since_ >= patience()) expire(now - blocked_since_);
+  if (!failed()) expire(now - blocked_since_);
 }
 
 void EngineImpl::die(Error error) {

@@ -85,6 +85,7 @@ private:
   struct Question { // to a peer, without an answer so far
     int peer;
     uint64_t nonce;
+    Diagnosis type;
     bool followed = false; // those that it waits for have been asked, too
   };
   struct Answer {
@@ -189,7 +190,7 @@ private:
   std::string answer_text(int peer, int *cause) const;
   std::string answers_text(std::span<const WaitFor> waits, int *absent);
   void on_diagnose(Message message);
-  void ask(int peer, Diagnose head, const std::string &text);
+  void ask(int peer, Diagnose head, const std::string &text, Clock::time_point until);
   bool answered(); // all of them are, or it is too late
   std::optional<Answer> answer_of(int peer) const;
   void say_doing(Diagnose *answer) const;
@@ -227,7 +228,7 @@ private:
   uint32_t yields_ = 0;                        // 0 = by time
   bool crowded_ = false;                       // more ranks than cores
   std::atomic<Clock::time_point> nap_until_{}; // instead of yielding
-  Clock::time_point blocked_since_{}, looked_{}, counted_{}, inquired_{}, answer_until_{}, ask_until_{};
+  Clock::time_point blocked_since_{}, looked_{}, counted_{}, inquired_{}, answer_until_{};
   std::vector<Question> questions_;
   Frame frame_;
 

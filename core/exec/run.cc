@@ -60,12 +60,6 @@ void place_buffer(Geo *g, const BufferShape &s, uint32_t pieces, uint32_t groups
 
 } // namespace
 
-uint32_t call_signature(const CallInfo &c) {
-  if (c.coll == TUTTI_COLL_SEND_RECV) return mix32(TUTTI_COLL_SEND_RECV) | 1u; // ranks may group them differently
-  const uint64_t head = uint64_t(c.coll) << 48 | uint64_t(c.dtype) << 40 | uint64_t(c.op & 0xff) << 32 | uint32_t(c.root);
-  return mix32((head ^ (c.count + 0x1234'5678'9abcull) * 0xd6e8'feb8'6659'fd93ull) + c.table) | 1u;
-}
-
 void EngineImpl::place(Bound &b, const OpArgs &args) {
   auto *in = static_cast<uint8_t *>(const_cast<void *>(args.in));
   auto *out = static_cast<uint8_t *>(args.out);

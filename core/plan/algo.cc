@@ -1,6 +1,7 @@
 // Asking an algorithm plugin for a plan.
 #include "base/types.h"
 #include "plan/plan.h"
+#include "plugin/guard.h"
 #include <algorithm>
 #include <numeric>
 
@@ -86,7 +87,7 @@ Status check_request(const PlanRequest &r) {
 Status algo_supports(const Iface<tutti_algo_v1> &algo, const PlanRequest &request) {
   TUTTI_TRY(check_request(request));
   const RequestView view(request);
-  const tutti_status s = algo.table->supports(algo.plugin->state, view.c());
+  const tutti_status s = guarded(algo.plugin, "supports", algo.table->supports, algo.plugin->state, view.c());
   if (s == TUTTI_OK) return {};
   return plugin_error(*algo.plugin, s, fmt::format("{} with {} ranks", coll_name(request.coll), request.nranks));
 }
@@ -95,7 +96,7 @@ Result<std::shared_ptr<const Plan>> build_plan(const Iface<tutti_algo_v1> &algo,
   TUTTI_TRY(check_request(request));
   const RequestView view(request);
   PlanBuilder builder(request);
-  const tutti_status s = algo.table->plan(algo.plugin->state, view.c(), builder.builder());
+  const tutti_status s = guarded(algo.plugin, "plan", algo.table->plan, algo.plugin->state, view.c(), builder.builder());
   if (!builder.error().ok()) { // the builder's reason is better than what the plugin made of it
     Status error = builder.error();
     error.error().message = fmt::format("{}: {}: {}", algo.table->name, coll_name(request.coll), error.error().message);

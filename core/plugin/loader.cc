@@ -1,6 +1,7 @@
 #include "plugin/loader.h"
 #include "log/log.h"
 #include "plugin/elf.h"
+#include "plugin/guard.h"
 #include "plugin/services.h"
 #include <algorithm>
 #include <cerrno>
@@ -69,11 +70,20 @@ std::vector<std::string> search_path(const Config &config) {
   return out;
 }
 
-void Loader::skip(const std::string &path, std::string reason, bool foreign) {
-  const auto level = foreign ? log::Level::debug : log::Level::info;
+void Loader::skip(const std::string &path, std::string reason, bool foreign, bool unsafe) {
+  const auto level = foreign ? log::Level::debug : unsafe ? log::Level::warn : log::Level::info;
   if (log::enabled(level, log::Subsys::plugin))
     log::write(level, log::Subsys::plugin, fmt::format("plugin {} skipped: {}", path, reason));
-  r_->skipped_.push_back({path, std::move(reason), foreign});
+  r_->skipped_.push_back({path, std::move(reason), foreign, unsafe});
+}
+
+void Loader::allow_unsafe(const std::string &path, StaticFindings *findings) const {
+  if (config_->number("plugins.allow_unsafe") == 0) return;
+  const auto unsafe = std::find_if(findings->begin(), findings->end(), is_unsafe);
+  if (unsafe == findings->end()) return;
+  log::warn(log::Subsys::plugin, "{}: {}; it is used all the same, as {} says", path, unsafe->text,
+            config_->setting("plugins.allow_unsafe").origin);
+  std::erase_if(*findings, is_unsafe);
 }
 
 bool Loader::seen(const std::string &path) {
@@ -132,9 +142,10 @@ Status Loader::run(std::span<const tutti_plugin_desc *const> linked_in, std::spa
 Status Loader::search(const std::string &directory) {
   std::error_code ec;
   if (!fs::exists(directory, ec)) return {}; // most default directories do not exist
-  const StaticFindings findings = check_directory(directory);
+  StaticFindings findings = check_directory(directory);
+  allow_unsafe(directory, &findings);
   if (const StaticFinding *f = first_fatal(findings)) {
-    skip(directory, explain(*f));
+    skip(directory, explain(*f), false, is_unsafe(*f));
     return {};
   }
   std::vector<std::string> files;
@@ -159,8 +170,9 @@ Status Loader::load_file(const std::string &path) {
   StaticFindings findings = check_file(real, &bytes);
   // A link may point anywhere: the directory that holds the file itself counts as well.
   for (StaticFinding &f : check_directory(fs::path(real).parent_path().string())) findings.push_back(std::move(f));
+  allow_unsafe(path, &findings);
   if (const StaticFinding *f = first_fatal(findings)) {
-    skip(path, explain(*f), is_foreign(findings));
+    skip(path, explain(*f), is_foreign(findings), is_unsafe(*f));
     return {};
   }
   void *handle = ::dlopen(real.c_str(), RTLD_NOW | RTLD_LOCAL); // never closed: its code may be on any stack
@@ -203,7 +215,7 @@ Status Loader::read_settings(Plugin *plugin) {
 tutti_status Loader::open(Plugin *plugin, std::string *why) {
   give_host(plugin);
   clear_plugin_error();
-  const tutti_status status = plugin->desc->open(&plugin->host, &plugin->state);
+  const tutti_status status = guarded(plugin, "open", plugin->desc->open, &plugin->host, &plugin->state);
   if (status != TUTTI_OK) *why = fmt::format("{} (P-OPEN-01)", plugin_error(*plugin, status, "open() failed").error().message);
   return status;
 }

@@ -35,7 +35,8 @@ private:
   };
   std::vector<Named> named(const char *key) const; // by configuration, of any communicator
   bool disabled(std::string_view name) const;
-  void skip(const std::string &path, std::string reason, bool foreign = false);
+  void skip(const std::string &path, std::string reason, bool foreign = false, bool unsafe = false);
+  void allow_unsafe(const std::string &path, StaticFindings *findings) const; // as plugins.allow_unsafe says
   bool seen(const std::string &real_path);
 
   Registry *r_;

@@ -73,8 +73,10 @@ Status Registry::not_found(std::string_view id, std::string_view name) const {
   for (const auto &f : all<Head>(id))
     if (f.table->name) there.push_back(f.table->name);
   std::string why;
+  std::error_code ec;
   for (const SkippedPlugin &s : skipped_)
-    if (file_may_be(s.path, name)) why += fmt::format("; {} was skipped: {}", s.path, s.reason);
+    if (file_may_be(s.path, name) || (s.unsafe && fs::is_directory(s.path, ec)))
+      why += fmt::format("; {} was skipped: {}", s.path, s.reason);
   const std::string kind(id.substr(0, id.rfind('/')));
   return fail(Code::invalid_usage, "no plugin offers {} \"{}\"; there is: {}{}", kind, name,
               there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", ")), why)

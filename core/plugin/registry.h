@@ -49,6 +49,7 @@ struct SkippedPlugin {
   std::string path;
   std::string reason;   // one line
   bool foreign = false; // has no tutti_plugin_v1: not ours, quiet
+  bool unsafe = false;  // others could have put it there
 };
 
 // An interface of a plugin, ready to call: table->fn(plugin->state, ...).

@@ -20,7 +20,8 @@ using StaticFindings = std::vector<StaticFinding>;
 // The file as bytes: readable, whose it is, ELF, machine, exported symbols. Runs nothing. `bytes` receives the file.
 StaticFindings check_file(const std::string &path, std::vector<std::byte> *bytes = nullptr);
 bool is_foreign(const StaticFindings &findings);         // the only trouble is that it does not export tutti_plugin_v1
-StaticFindings check_directory(const std::string &path); // may plugins be loaded from it
+StaticFindings check_directory(const std::string &path); // may plugins be loaded from it; also the folders above it
+bool is_unsafe(const StaticFinding &finding);            // somebody else could have put it there: plugins.allow_unsafe
 
 // The constant that the file exports. Reads, calls nothing.
 StaticFindings check_desc(const tutti_plugin_desc *desc);

@@ -16,29 +16,56 @@ namespace tutti {
 namespace {
 
 constexpr const char *kEntry = "tutti_plugin_v1";
+const std::string kUnsafe = "P-FILE-05";
+const std::string kAllow = ", or set plugins.allow_unsafe = true";
 
-// Who could change our own code anyway: there is no point in distrusting the owner of the file that holds this function. It
-// matters in user namespaces, where root's files belong to an unmapped user.
+// The file that holds this function.
+const std::string &own_file() {
+  static const std::string *path = [] {
+    Dl_info info{};
+    std::error_code ec;
+    if (::dladdr(reinterpret_cast<void *>(&own_file), &info) == 0 || info.dli_fname == nullptr) return new std::string;
+    const auto real = std::filesystem::canonical(info.dli_fname, ec);
+    return new std::string(ec ? "" : real.string());
+  }();
+  return *path;
+}
+
+// Who could change our own code anyway: there is no point in distrusting the owner of that file. It matters in user namespaces,
+// where root's files belong to an unmapped user.
 uid_t own_file_owner() {
-  Dl_info info{};
   struct stat st {};
-  if (::dladdr(reinterpret_cast<void *>(&own_file_owner), &info) == 0 || info.dli_fname == nullptr) return 0;
-  return ::stat(info.dli_fname, &st) == 0 ? st.st_uid : 0;
+  return !own_file().empty() && ::stat(own_file().c_str(), &st) == 0 ? st.st_uid : 0;
 }
 
 void check_ownership(const std::string &what, const struct stat &st, StaticFindings *out) {
   static const uid_t library_owner = own_file_owner();
+  const std::string who = fmt::format("owner {}, mode {:04o}", st.st_uid, st.st_mode & 07777);
   if (st.st_mode & S_IWOTH)
-    out->push_back({"P-FILE-05", fmt::format("{} is writable by everybody (mode {:04o})", what, st.st_mode & 07777),
-                    "chmod o-w it", true});
+    out->push_back({kUnsafe, fmt::format("{} is writable by everybody ({})", what, who), "chmod o-w it" + kAllow, true});
   // Some systems give every user a group of their own, of the same number, and let it write by default.
   if ((st.st_mode & S_IWGRP) != 0 && st.st_gid != 0 && st.st_gid != st.st_uid)
-    out->push_back({"P-FILE-05", fmt::format("{} is writable by group {} (mode {:04o})", what, st.st_gid, st.st_mode & 07777),
-                    "chmod g-w it", true});
+    out->push_back(
+        {kUnsafe, fmt::format("{} is writable by group {} ({})", what, st.st_gid, who), "chmod g-w it" + kAllow, true});
   if (st.st_uid != 0 && st.st_uid != ::geteuid() && st.st_uid != library_owner)
-    out->push_back({"P-FILE-05",
-                    fmt::format("{} belongs to user {}, neither to root nor to user {}", what, st.st_uid, ::geteuid()),
-                    "let it belong to root or to the user of the job", true});
+    out->push_back({kUnsafe,
+                    fmt::format("{} belongs to user {}, neither to root nor to user {} (mode {:04o})", what, st.st_uid,
+                                ::geteuid(), st.st_mode & 07777),
+                    "let it belong to root or to the user of the job" + kAllow, true});
+}
+
+// Who may rename what lies in a folder can put another thing in its place. In a sticky one nobody can but the owners. Folders
+// that hold our own file as well are passed over: there our own code could be replaced.
+void check_parents(const std::filesystem::path &path, StaticFindings *out) {
+  const std::string &own = own_file();
+  for (std::filesystem::path at = path.parent_path();; at = at.parent_path()) {
+    const std::string folder = at.string();
+    const bool ours = own.starts_with(folder == "/" ? folder : folder + "/");
+    struct stat st {};
+    if (!ours && ::stat(folder.c_str(), &st) == 0 && !(st.st_mode & S_ISVTX))
+      check_ownership("folder " + folder + " above it", st, out);
+    if (at == at.parent_path() || folder.empty()) return;
+  }
 }
 
 // Boost.DLL's view of what the library defines; the second opinion of our own reader.
@@ -94,7 +121,16 @@ StaticFindings check_directory(const std::string &path) {
     out.push_back({"P-FILE-01", "is not a directory", "", true});
   else
     check_ownership("directory", st, &out);
+  if (!out.empty() && out.front().rule == "P-FILE-01") return out;
+  std::error_code ec;
+  const auto given = std::filesystem::absolute(path, ec).lexically_normal();
+  check_parents(given.has_filename() ? given : given.parent_path(), &out);
+  if (const auto real = std::filesystem::canonical(path, ec); !ec && real != given) check_parents(real, &out);
   return out;
+}
+
+bool is_unsafe(const StaticFinding &f) {
+  return f.rule == kUnsafe;
 }
 
 StaticFindings check_file(const std::string &path, std::vector<std::byte> *bytes) {

@@ -9,10 +9,11 @@ namespace {
 
 // Sizes of the 0.9 structs: what every later version starts with. tests/abi/layout_0_9.c freezes the same numbers.
 constexpr uint32_t kDesc09 = 88, kNet09 = 168, kAlgo09 = 40, kProto09 = 40, kTuner09 = 24, kRma09 = 24, kCounters09 = 16,
-                   kCollnet09 = 152;
+                   kCollnet09 = 152, kStore09 = 72;
 static_assert(sizeof(tutti_plugin_desc) >= kDesc09 && sizeof(tutti_net_v1) >= kNet09 && sizeof(tutti_algo_v1) >= kAlgo09 &&
               sizeof(tutti_proto_v1) >= kProto09 && sizeof(tutti_tuner_v1) >= kTuner09 && sizeof(tutti_net_rma_v1) >= kRma09 &&
-              sizeof(tutti_net_counters_v1) >= kCounters09 && sizeof(tutti_collnet_v1) >= kCollnet09);
+              sizeof(tutti_net_counters_v1) >= kCounters09 && sizeof(tutti_collnet_v1) >= kCollnet09 &&
+              sizeof(tutti_store_v1) >= kStore09);
 
 bool valid_name(const char *name, std::string_view extra) {
   if (!name || !*name) return false;
@@ -246,6 +247,26 @@ void check_tuner(const tutti_tuner_v1 &t, Findings *f) {
   TUTTI_NEED(t, w, rate);
 }
 
+void check_store(const tutti_store_v1 &t, Findings *f) {
+  const char *w = "tutti_store_v1";
+  if (!check_size(t.struct_size, kStore09, w, f)) return;
+  check_reserved(t.reserved0, w, f);
+  check_table_name(t.name, w, f);
+  if (!t.schemes || !t.schemes[0]) f->fatal("P-TABLE-09", "tutti_store_v1 has no schemes", "name at least one");
+  for (uint32_t i = 0; t.schemes && t.schemes[i]; i++) {
+    if (i >= kMaxIfaces)
+      return f->fatal("P-TABLE-09", fmt::format("list of schemes has no end after {}", i), "end it with NULL");
+    if (!valid_name(t.schemes[i], "+-."))
+      f->fatal("P-TABLE-09", fmt::format("scheme {} is not of [a-z0-9+.-]", shown(t.schemes[i])), "write it without \"://\"");
+  }
+  TUTTI_NEED(t, w, open);
+  TUTTI_NEED(t, w, set);
+  TUTTI_NEED(t, w, add);
+  TUTTI_NEED(t, w, get);
+  TUTTI_NEED(t, w, remove);
+  TUTTI_NEED(t, w, close);
+}
+
 } // namespace
 
 StaticFindings check_desc(const tutti_plugin_desc *desc) {
@@ -292,6 +313,8 @@ StaticFindings check_table(const tutti_plugin_desc &, const std::string &id, con
     check_proto(*static_cast<const tutti_proto_v1 *>(table), plugin, &f);
   else if (id == TUTTI_TUNER)
     check_tuner(*static_cast<const tutti_tuner_v1 *>(table), &f);
+  else if (id == TUTTI_STORE)
+    check_store(*static_cast<const tutti_store_v1 *>(table), &f);
   return f.take();
 }
 

@@ -2,6 +2,7 @@
 #include "base/fork.h"
 #include "base/time.h"
 #include "log/log.h"
+#include "plugin/guard.h"
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -48,6 +49,9 @@ log::Level level_of(tutti_log_level level) {
     return log::Level::error;
   }
 }
+// Set by LogBudget::take() for the thread that opens a new second: lines dropped in the one before.
+thread_local uint32_t t_suppressed = 0;
+
 int32_t diag_enabled(const tutti_host *, tutti_log_level level) noexcept {
   return log::enabled(level_of(level), log::Subsys::plugin) ? 1 : 0;
 }
@@ -55,6 +59,9 @@ void diag_log(const tutti_host *host, tutti_log_level level, const char *text) n
   if (!diag_enabled(host, level)) return;
   const Plugin &plugin = plugin_of(host);
   const LogBudget::Answer answer = plugin.log_budget.take();
+  if (const uint32_t n = std::exchange(t_suppressed, 0))
+    log::warn(log::Subsys::plugin, "{}: {} lines suppressed, a plugin may write {} in a second", plugin.desc->name, n,
+              LogBudget::kLinesPerSecond);
   if (answer == LogBudget::Answer::drop) return;
   log::write(level_of(level), log::Subsys::plugin, fmt::format("{}: {}", plugin.desc->name, one_line(text)));
   if (answer == LogBudget::Answer::write_last)
@@ -253,10 +260,29 @@ void give_host(Plugin *plugin) {
 LogBudget::Answer LogBudget::take() {
   const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(Clock::now().time_since_epoch()).count();
   int64_t then = second_.load(std::memory_order_relaxed);
-  if (now != then && second_.compare_exchange_strong(then, now, std::memory_order_relaxed))
-    taken_.store(0, std::memory_order_relaxed);
+  if (now != then && second_.compare_exchange_strong(then, now, std::memory_order_relaxed)) {
+    const uint32_t asked = taken_.exchange(0, std::memory_order_relaxed);
+    t_suppressed = asked > kLinesPerSecond ? asked - kLinesPerSecond : 0;
+  }
   const uint32_t before = taken_.fetch_add(1, std::memory_order_relaxed);
   return before + 1 < kLinesPerSecond ? Answer::write : before + 1 == kLinesPerSecond ? Answer::write_last : Answer::drop;
+}
+
+tutti_status blame_exception(const Plugin *plugin, const char *function) noexcept {
+  std::string what = "of a type of its own";
+  try {
+    throw;
+  } catch (const std::exception &e) {
+    what = e.what();
+  } catch (...) { // its type says nothing here
+  }
+  t_last_error = {plugin, TUTTI_ERR_INTERNAL, one_line(fmt::format("{}() threw an exception: {}", function, what).c_str())};
+  return TUTTI_ERR_INTERNAL;
+}
+tutti_status blame_answer(const Plugin *plugin, const char *function, int32_t answer) noexcept {
+  t_last_error = {plugin, TUTTI_ERR_INTERNAL,
+                  fmt::format("{}() answered {}, which is no answer of the plugin contract", function, answer)};
+  return TUTTI_ERR_INTERNAL;
 }
 
 void clear_plugin_error() {

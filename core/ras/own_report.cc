@@ -68,10 +68,12 @@ ProcessReport own_report(const boot::Contact &self, int64_t started_ns) {
   r.fds = open_descriptors();
   for (const boot::Endpoint &e : self.endpoints) r.addresses.push_back(e.text());
   std::map<Place, std::vector<int>> left;
+  std::map<Place, std::map<int, std::string>> restoring;
   std::map<Place, CommReport> comms;
   for (const auto &m : boot::Service::get().hub().members()) {
     const Place place{m->comm(), m->rank()};
     left[place] = m->gone();
+    for (const auto &lost : m->reconnecting()) restoring[place][lost.rank] = lost.text();
     comms[place] = of_member(*m, self);
   }
   for (const auto &flight : flights()) {
@@ -85,6 +87,7 @@ ProcessReport own_report(const boot::Contact &self, int64_t started_ns) {
   }
   for (auto &[place, c] : comms) {
     c.left = left[place];
+    c.restoring = std::move(restoring[place]);
     r.comms.push_back(std::move(c));
   }
   return r;

@@ -37,6 +37,7 @@ ordered_json comm_json(const CommReport &c) {
   if (c.collnet) j["collnet"] = true;
   if (!c.collnet_lost.empty()) j["collnet_lost"] = c.collnet_lost;
   if (!c.left.empty()) j["left"] = c.left;
+  for (const auto &[peer, what] : c.restoring) j["restoring"].push_back({{"peer", peer}, {"what", what}});
   return j;
 }
 
@@ -139,6 +140,8 @@ private:
       c.ways[static_cast<int>(number(w, "peer", 0, kMostFlightRanks, "way"))] = text(w, "way", "way");
     c.collnet = optional(j, "collnet") != nullptr;
     c.collnet_lost = text_or(j, "collnet_lost", "communicator");
+    for (const json &r : list(j, "restoring", "communicator"))
+      c.restoring[static_cast<int>(number(r, "peer", 0, kMostFlightRanks, "connection"))] = text(r, "what", "connection");
     for (const json &r : list(j, "left", "communicator"))
       if (r.is_number_unsigned() && r.get<uint64_t>() < kMostFlightRanks) c.left.push_back(r.get<int>());
     return c;

@@ -35,8 +35,9 @@ struct CommReport {
   uint64_t memory = 0, fds = 0;
   std::map<int, std::string> ways; // how it reaches peers over a network: "net socket eth0 10.0.0.1 -> 10.0.0.2"
   bool collnet = false;
-  std::string collnet_lost; // why
-  std::vector<int> left;    // ranks that have said goodbye
+  std::string collnet_lost;             // why
+  std::vector<int> left;                // ranks that have said goodbye
+  std::map<int, std::string> restoring; // control connections that are lost and not restored yet, by peer
 };
 
 struct ProcessReport {

@@ -39,7 +39,7 @@ const char *const kUsage =
     "  exit status: 0 no findings, 1 findings, 2 could not check\n";
 
 void list_cases() {
-  for (const char *id : {TUTTI_NET, TUTTI_ALGO, TUTTI_PROTO, TUTTI_TUNER})
+  for (const char *id : {TUTTI_NET, TUTTI_ALGO, TUTTI_PROTO, TUTTI_TUNER, TUTTI_COLLNET, TUTTI_STORE})
     for (const Case &c : conformance::cases_of(id)) std::cout << fmt::format("{:6} {}: {}\n", c.id, id, c.title);
 }
 

@@ -8,8 +8,11 @@
 namespace tutti::tools {
 
 Result<uint64_t> parse_size(std::string_view text) {
+  std::string shown(text.substr(0, 80)); // in a message, which is one line
+  for (char &c : shown)
+    if (std::iscntrl(static_cast<unsigned char>(c))) c = '?';
   const auto bad = [&] {
-    return fail(Code::invalid_argument, "\"{}\" is no size; a number, with K, M or G for units of 1024", text);
+    return fail(Code::invalid_argument, "\"{}\" is no size; a number, with K, M or G for units of 1024", shown);
   };
   uint64_t value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -28,7 +31,7 @@ Result<uint64_t> parse_size(std::string_view text) {
     if (at == std::string_view::npos) return bad();
     shift = static_cast<int>(at + 1) * 10;
   }
-  if (value > (UINT64_MAX >> 1) >> shift) return fail(Code::invalid_argument, "size {} is too large", text);
+  if (value > (UINT64_MAX >> 1) >> shift) return fail(Code::invalid_argument, "size {} is too large", shown);
   return value << shift;
 }
 

@@ -7,8 +7,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kFirstRoom = 64 << 10, kMostRoom = 64 << 20; // there is a line per peer
-
 std::optional<double> number(const json &j, const char *key) {
   const auto it = j.find(key);
   if (it == j.end() || !it->is_number()) return std::nullopt;
@@ -60,17 +58,6 @@ std::string decided_text(const Explanation &e) {
   std::string out = e.decided_by.empty() ? "-" : e.decided_by;
   if (!e.decided_how.empty()) return out + ": " + e.decided_how;
   return way && !way->note.empty() ? out + ": " + way->note : out;
-}
-
-Result<std::string> ask_explanation(tuttiComm_t comm, const std::string &coll, size_t count, tuttiDataType_t type) {
-  tuttiResult_t r = tuttiSuccess;
-  for (size_t room = kFirstRoom; room <= kMostRoom; room *= 8) {
-    std::string text(room, '\0');
-    r = tuttiCommExplain(comm, coll.c_str(), count, type, text.data(), text.size());
-    if (r == tuttiSuccess) return text.substr(0, text.find('\0'));
-    if (std::string_view(tuttiGetLastError(comm)).find("cap ") == std::string_view::npos) break; // not the room's fault
-  }
-  return fail(Code::invalid_usage, "{}", tuttiGetLastError(comm));
 }
 
 Result<Explanation> read_explanation(const std::string &text) {

@@ -2,13 +2,16 @@
 #include "bootstrap/launch.h"
 #include "bootstrap/tls.h"
 #include "comm/startup.h"
+#include "config/secret.h"
 #include "exec/kernels.h"
+#include "plugin/guard.h"
 #include "plugin/registry.h"
 #include "tools/cli.h"
 #include "tools/doctor/host.h"
 #include "tools/help.h"
 #include "tools/info_channels.h"
 #include "tools/job.h"
+#include "topology/detect.h"
 #include "transport/net_counters.h"
 #include "tutti/tutti.h"
 #include <nlohmann/json.hpp>
@@ -56,7 +59,8 @@ void print_host() {
 }
 
 void print_setting(std::string_view key, const Setting &s, bool is_default) {
-  fmt::print("  {:<28} {:<20} {}\n", key, s.text.empty() ? "\"\"" : s.text, is_default ? "default" : s.origin);
+  fmt::print("  {:<28} {:<20} {}\n", key, s.text.empty() ? "\"\"" : without_password(s.text),
+             is_default ? "default" : s.origin);
 }
 
 // Text in lines of at most `width`, each but the first behind `indent` blanks.
@@ -133,7 +137,8 @@ nlohmann::json plugins_json(const Registry &registry) {
 nlohmann::json config_json(const Config &config) {
   nlohmann::json out = nlohmann::json::object();
   for (const auto &[option, setting] : config.all())
-    out[option->key] = {{"value", setting->text}, {"origin", setting->origin}, {"default", option->default_value}};
+    out[option->key] = {
+        {"value", without_password(setting->text)}, {"origin", setting->origin}, {"default", option->default_value}};
   for (const auto &s : config.communicator_settings()) {
     auto &own = out["communicator." + s.name + "." + s.key];
     const std::string before = own.is_null() ? "" : own["value"].get<std::string>() + "; "; // several classes
@@ -169,14 +174,14 @@ void print_devices(const Registry &registry) {
   int shown = 0;
   for (const auto &net : registry.all<tutti_net_v1>(TUTTI_NET)) {
     uint32_t count = 0;
-    if (const tutti_status s = net.table->device_count(net.plugin->state, &count); s < 0) {
+    if (const tutti_status s = guarded(net.plugin, "device_count", net.table->device_count, net.plugin->state, &count); s < 0) {
       fmt::print("  {}: {}\n", net.table->name, plugin_error(*net.plugin, s, "listing devices").error().line());
       continue;
     }
     for (uint32_t i = 0; i < count; i++, shown++) {
       tutti_net_dev dev{};
       dev.struct_size = sizeof dev;
-      const tutti_status s = net.table->device_info(net.plugin->state, i, &dev);
+      const tutti_status s = guarded(net.plugin, "device_info", net.table->device_info, net.plugin->state, i, &dev);
       if (s < 0)
         fmt::print("  {} {}: {}\n", net.table->name, i, plugin_error(*net.plugin, s, "describing a device").error().line());
       else
@@ -195,7 +200,7 @@ void print_collnets(const Registry &registry, const Config &config) {
   fmt::print("in-network reduction (coll.collnet {}, {})\n", s.text, s.origin);
   for (const auto &c : all) {
     uint32_t count = 0;
-    const tutti_status listed = c.table->device_count(c.plugin->state, &count);
+    const tutti_status listed = guarded(c.plugin, "device_count", c.table->device_count, c.plugin->state, &count);
     if (listed < 0 || count == 0)
       fmt::print("  {}: {}\n", c.table->name,
                  plugin_error(*c.plugin, listed < 0 ? listed : tutti_status{TUTTI_ERR_UNSUPPORTED}, "listing devices")
@@ -204,13 +209,25 @@ void print_collnets(const Registry &registry, const Config &config) {
     for (uint32_t i = 0; i < count; i++) {
       tutti_collnet_dev dev{};
       dev.struct_size = sizeof dev;
-      const tutti_status described = c.table->device_info(c.plugin->state, i, &dev);
+      const tutti_status described = guarded(c.plugin, "device_info", c.table->device_info, c.plugin->state, i, &dev);
       if (described < 0)
         fmt::print("  {} {}: {}\n", c.table->name, i, plugin_error(*c.plugin, described, "describing a device").error().line());
       else
         fmt::print("  {:<8} {}  {}\n", c.table->name, dev.name,
                    dev.speed_mbps ? fmt::format("{} Mbit/s", dev.speed_mbps) : "speed unknown");
     }
+  }
+}
+
+// Where ranks could meet: what URLs of core.rendezvous may begin with.
+void print_stores(const Registry &registry) {
+  const auto all = registry.all<tutti_store_v1>(TUTTI_STORE);
+  if (all.empty()) return;
+  fmt::print("stores that ranks can meet through (core.rendezvous)\n");
+  for (const auto &s : all) {
+    std::string schemes;
+    for (const char *const *i = s.table->schemes; *i; i++) schemes += fmt::format("{}{}://", schemes.empty() ? "" : ", ", *i);
+    fmt::print("  {:<8} {}\n", s.table->name, schemes);
   }
 }
 
@@ -273,6 +290,7 @@ int print_all(const Config &config) {
   print_plugins(*started.value().registry, false);
   print_devices(*started.value().registry);
   print_collnets(*started.value().registry, config);
+  print_stores(*started.value().registry);
   if (const Status s = print_channels(config, *started.value().registry, {}); !s.ok()) {
     std::fflush(stdout);
     print_error(s.error().line());

@@ -4,7 +4,6 @@
 #include "tools/launch.h"
 #include <algorithm>
 #include <fcntl.h>
-#include <fstream>
 #include <unistd.h>
 
 namespace tutti::tools {
@@ -62,13 +61,6 @@ int launch_ranks(const std::string &command, int ranks, const std::vector<std::s
   spec.quiet_code = kVerdict;
   spec.make_id = job_id_file;
   return launch(spec);
-}
-
-std::string cpu_model() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
-  return "CPU";
 }
 
 } // namespace tutti::tools

@@ -31,5 +31,4 @@ Processes join_processes(); // throws Failure
 // Starts this executable as `ranks` processes on this host, and returns their exit code. command: "perf"; words: the user's,
 // --ranks among them. The ranks find a terminal for progress, where there is one, as --progress-fd.
 int launch_ranks(const std::string &command, int ranks, const std::vector<std::string> &words);
-std::string cpu_model(); // of this host, for people
 } // namespace tutti::tools

@@ -2,6 +2,7 @@
 #include "tools/cli.h"
 #include "tools/data.h"
 #include "tools/explained.h"
+#include "topology/detect.h"
 #include <algorithm>
 #include <bit>
 #include <chrono>

@@ -1,5 +1,6 @@
 #include "base/file.h"
 #include "config/config.h"
+#include "config/secret.h"
 #include "tools/cli.h"
 #include "tools/perf.h"
 #include <algorithm>
@@ -275,7 +276,7 @@ bool Report::write_json(const std::string &end_time, bool right, bool fast, doub
     if (!text.starts_with("TUTTI_") && !text.starts_with("NCCL_")) continue;
     if (text.starts_with("TUTTI_JOB_KEY")) continue; // a path to a secret is nobody else's business
     const size_t at = text.find('=');
-    env[std::string(text.substr(0, at))] = std::string(text.substr(at + 1));
+    env[std::string(text.substr(0, at))] = without_password(text.substr(at + 1));
   }
   for (const Device &d : devices_)
     devices.push_back({{"rank", d.rank},

@@ -68,6 +68,7 @@ void add_state(const RankView &r, bool rates, ordered_json &j) {
   j["descriptors"] = r.now->fds;
   if (r.now->collnet) j["collnet"] = r.now->collnet_lost.empty() ? "in use" : "lost: " + r.now->collnet_lost;
   if (!s.error.ok()) j["error"] = s.error.error().line();
+  for (const auto &[peer, what] : r.now->restoring) j["restoring"].push_back({{"rank", peer}, {"text", what}});
   j["links"] = ordered_json::array();
   for (const LinkView &l : r.links) j["links"].push_back(link_json(l));
 }

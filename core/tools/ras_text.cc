@@ -1,4 +1,5 @@
 // What `tutti ras` prints for people: as wide as a terminal, ranks that do the same on one line.
+#include "bootstrap/wire.h"
 #include "ras/rank_file.h"
 #include "tools/ras_view.h"
 #include <algorithm>
@@ -36,21 +37,8 @@ std::string wrapped(std::string_view text, int indent, int width) {
   return out + line + "\n";
 }
 
-// "0-6,8"
-std::string numbers(const std::vector<int64_t> &list) {
-  std::string out;
-  for (size_t i = 0; i < list.size();) {
-    size_t last = i;
-    while (last + 1 < list.size() && list[last + 1] == list[last] + 1) last++;
-    out += fmt::format("{}{}", out.empty() ? "" : ",", list[i]);
-    if (last > i) out += fmt::format("{}{}", last == i + 1 ? "," : "-", list[last]);
-    i = last + 1;
-  }
-  return out;
-}
-
 std::string ranks_of(const std::vector<int> &ranks) {
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", numbers({ranks.begin(), ranks.end()}));
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", boot::list_ranks(ranks, ranks.size()));
 }
 
 std::string span(std::pair<uint64_t, uint64_t> of) {
@@ -92,7 +80,7 @@ private:
   }
 
   void add_host(const JobView &job, const std::string &host) {
-    std::map<std::string, std::vector<int64_t>> by; // those of which the same can be said
+    std::map<std::string, std::vector<int>> by; // those of which the same can be said
     double least = 1e9, most = -1;
     for (const auto &[id, p] : job.processes) {
       if (p.host != host) continue;
@@ -102,7 +90,7 @@ private:
         if (p.silent->heard_ns)
           what += fmt::format(", last heard of {} ago", rasdiff::time_text(view_.at_ns - p.silent->heard_ns));
       }
-      by[what].push_back(p.pid);
+      by[what].push_back(static_cast<int>(p.pid));
       if (p.now && p.cpu >= 0) least = std::min(least, p.cpu), most = std::max(most, p.cpu);
     }
     for (auto &[what, pids] : by) {
@@ -111,8 +99,8 @@ private:
       if (what == "answering" && most >= 0)
         cpu = fmt::format(", using {:.0f} % of a core{}", 100 * most,
                           most - least > 0.1 ? fmt::format(" at most, {:.0f} % at least", 100 * least) : "");
-      line(2, "host {}: pid{} {}: {}{}", host.empty() ? "unknown" : host, pids.size() == 1 ? "" : "s", numbers(pids), what,
-           cpu);
+      line(2, "host {}: pid{} {}: {}{}", host.empty() ? "unknown" : host, pids.size() == 1 ? "" : "s",
+           boot::list_ranks(pids, pids.size()), what, cpu);
     }
   }
 
@@ -127,6 +115,7 @@ private:
     line(2, "operations of a rank: {} started, {} completed{}", span(c.started), span(c.completed), rates);
     if (c.oldest) line(2, "oldest: {}, called {} ago", c.oldest->text, rasdiff::time_text(c.oldest_age_ns));
     add_ranks(job, c);
+    add_restoring(c);
     add_links(c);
     if (options_.rank >= 0) add_rank(job, c);
   }
@@ -160,6 +149,16 @@ private:
     std::sort(lines.begin(), lines.end());
     for (size_t i = 0; i < lines.size() && i < kMostLines; i++) line(2, "{}", lines[i].second);
     if (lines.size() > kMostLines) line(2, "and {} more; --json has all", lines.size() - kMostLines);
+  }
+
+  void add_restoring(const CommView &c) {
+    size_t lines = 0, all = 0;
+    for (const auto &[r, rank] : c.ranks) {
+      if (!rank.now) continue;
+      for (const auto &[peer, what] : rank.now->restoring)
+        if (++all; lines < kMostLines) lines++, line(2, "rank {}: {}", r, what);
+    }
+    if (all > lines) line(2, "and {} more lost connections; --json has all", all - lines);
   }
 
   void add_links(const CommView &c) {

@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "tools/cli.h"
 #include "tools/tune_ways.h"
+#include "topology/detect.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>

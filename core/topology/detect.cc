@@ -298,4 +298,14 @@ Result<std::vector<std::string>> complete_machine(MachineFile *file, const Detec
   return Detector(file, from, hwloc.get()).run();
 }
 
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name") || line.starts_with("CPU part")) {
+      const size_t colon = line.find(':');
+      return colon == line.npos ? line : line.substr(std::min(line.size(), colon + 2));
+    }
+  return "unknown processor";
+}
+
 } // namespace tutti

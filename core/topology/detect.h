@@ -17,6 +17,8 @@ struct DetectFrom {
 // attributes that it leaves out; what it says stays. Returns what could not be seen and what was assumed, one line each.
 Result<std::vector<std::string>> complete_machine(MachineFile *file, const DetectFrom &from = {});
 
+std::string cpu_model(); // "AMD EPYC 7763 64-Core Processor", as the kernel calls this machine's
+
 // NVIDIA's part: <gpu> with dev and sm, <nvlink> with targets. False when the library is not there or does not work.
 struct NvGpu {
   std::string busid;

@@ -1,6 +1,7 @@
 #include "transport/collnet_port.h"
 #include "log/log.h"
 #include "plan/chunks.h"
+#include "plugin/guard.h"
 #include "transport/net_port.h"
 #include <algorithm>
 #include <cstring>
@@ -25,7 +26,7 @@ Status CollnetPort::open(uint32_t device) {
   const auto turn = plugin_setup(collnet_.plugin);
   void *const state = collnet_.plugin->state;
   info_.struct_size = sizeof info_;
-  if (const auto s = collnet_.table->device_info(state, device, &info_); s < 0)
+  if (const auto s = guarded(collnet_.plugin, "device_info", collnet_.table->device_info, state, device, &info_); s < 0)
     return plugin_error(*collnet_.plugin, s, fmt::format("asking about device {}", device));
   if (!(info_.mem_kinds & TUTTI_MEM_HOST)) return fail(Code::invalid_usage, "device {} takes no host memory", info_.name);
   Bootstrap &b = transport_.bootstrap();
@@ -35,7 +36,7 @@ Status CollnetPort::open(uint32_t device) {
   config.comm_id = b.comm_id();
   config.rank = b.rank();
   config.nranks = b.nranks();
-  if (const auto s = collnet_.table->ctx_create(state, device, &config, &ctx_); s < 0)
+  if (const auto s = guarded(collnet_.plugin, "ctx_create", collnet_.table->ctx_create, state, device, &config, &ctx_); s < 0)
     return plugin_error(*collnet_.plugin, s, fmt::format("opening device {}", info_.name));
   if (needs_mr()) make_cache();
   return {};
@@ -48,7 +49,7 @@ void CollnetPort::make_cache() {
   const auto make = [this](void *at, uint64_t bytes) -> void * {
     const tutti_region region = host_region(at, bytes);
     tutti_collnet_mr *mr = nullptr;
-    const auto s = collnet_.table->mr_register(ctx_, &region, &mr);
+    const auto s = guarded(collnet_.plugin, "mr_register", collnet_.table->mr_register, ctx_, &region, &mr);
     if (s >= 0) return mr;
     const Status why = plugin_error(*collnet_.plugin, s, fmt::format("registering {} bytes at {}", bytes, at));
     log::write_once(
@@ -74,7 +75,8 @@ void CollnetPort::close() {
     g->backlog.clear();
   }
   tutti_collnet_completion done[kBatch];
-  for (const Deadline patience = Deadline::in(kCloseTime); t.progress(ctx_, done, kBatch) > 0 && !patience.expired();) {
+  for (const Deadline patience = Deadline::in(kCloseTime);
+       guarded_up_to(kBatch, collnet_.plugin, "progress", t.progress, ctx_, done, kBatch) > 0 && !patience.expired();) {
   }
   {
     std::lock_guard lock(mutex_); // links may be added meanwhile, for operations that will not use them
@@ -117,7 +119,8 @@ Result<Bytes> CollnetPort::listen(uint32_t number) {
   g->number = number;
   Bytes address(TUTTI_COLLNET_ADDR_BYTES);
   auto size = static_cast<uint32_t>(address.size());
-  if (const auto s = collnet_.table->listen(ctx_, address.data(), &size, &g->listener); s < 0)
+  if (const auto s = guarded(collnet_.plugin, "listen", collnet_.table->listen, ctx_, address.data(), &size, &g->listener);
+      s < 0)
     return plugin_error(*collnet_.plugin, s, "listening");
   address.resize(size);
   groups_.push_back(std::move(g));
@@ -134,8 +137,8 @@ Status CollnetPort::join(uint32_t number, std::span<const Bytes> addresses, std:
   for (size_t i = 0; i < addresses.size(); i++)
     std::copy_n(addresses[i].begin(), std::min<size_t>(addresses[i].size(), TUTTI_COLLNET_ADDR_BYTES),
                 all.begin() + static_cast<std::ptrdiff_t>(i * TUTTI_COLLNET_ADDR_BYTES));
-  const auto s = collnet_.table->group_create(g.listener, all.data(), TUTTI_COLLNET_ADDR_BYTES,
-                                              static_cast<int32_t>(g.members.size()), g.member, &config, &g.group);
+  const auto s = guarded(collnet_.plugin, "group_create", collnet_.table->group_create, g.listener, all.data(),
+                         TUTTI_COLLNET_ADDR_BYTES, static_cast<int32_t>(g.members.size()), g.member, &config, &g.group);
   return s < 0 ? plugin_error(*collnet_.plugin, s, "joining a group") : Status();
 }
 
@@ -146,7 +149,7 @@ Result<bool> CollnetPort::poll() {
     if (g->ready) continue;
     g->caps = {};
     g->caps.struct_size = sizeof g->caps;
-    const auto s = collnet_.table->group_ready(g->group, &g->caps);
+    const auto s = guarded(collnet_.plugin, "group_ready", collnet_.table->group_ready, g->group, &g->caps);
     if (s < 0) {
       fail_group(*g, s, "creating a group");
       return Status(*failure_);
@@ -227,7 +230,7 @@ bool CollnetPort::make_memory(GroupLink &link) {
   }
   if (!needs_mr()) return true;
   const tutti_region region = host_region(link.memory.get(), bytes);
-  if (const auto s = collnet_.table->mr_register(ctx_, &region, &link.mr); s < 0) {
+  if (const auto s = guarded(collnet_.plugin, "mr_register", collnet_.table->mr_register, ctx_, &region, &link.mr); s < 0) {
     transport_.report(plugin_error(*collnet_.plugin, s, fmt::format("registering {} bytes of slots", bytes)).error());
     return false;
   }
@@ -280,7 +283,7 @@ void CollnetPort::post(GroupLink &link, const void *data, uint64_t bytes, uint64
 // False: the plugin has no room, although what it granted is not used up.
 bool CollnetPort::give(GroupPost &p) {
   CollnetGroup &g = *p.link->group;
-  const auto s = collnet_.table->post(g.group, &p.op, reinterpret_cast<uintptr_t>(&p));
+  const auto s = guarded(collnet_.plugin, "post", collnet_.table->post, g.group, &p.op, reinterpret_cast<uintptr_t>(&p));
   if (s == TUTTI_AGAIN) return false;
   if (s < 0) {
     fail_group(g, s, fmt::format("posting {} bytes", p.op.bytes));
@@ -345,7 +348,7 @@ bool CollnetPort::progress() {
   if (!ctx_) return false;
   bool moved = false;
   tutti_collnet_completion done[kBatch];
-  const int32_t n = collnet_.table->progress(ctx_, done, kBatch);
+  const int32_t n = guarded_up_to(kBatch, collnet_.plugin, "progress", collnet_.table->progress, ctx_, done, kBatch);
   if (n < 0 && !groups_.empty()) fail_group(*groups_.front(), n, "driving the device");
   for (int32_t i = 0; i < n; i++) complete(done[i]);
   moved |= n > 0;

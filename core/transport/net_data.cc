@@ -10,6 +10,7 @@
 // are posted than messages come before it, and it waits for its step, which says where; or, while the message before it is on
 // its way, is posted as the second one, where the plan proves that nothing touches its place before (kRecvEarly).
 #include "base/crc32c.h"
+#include "plugin/guard.h"
 #include "transport/net_port.h"
 #include <algorithm>
 #include <cstring>
@@ -120,7 +121,7 @@ bool NetPort::post_send(NetLink &link, NetCall &c) {
 
 bool NetPort::hand_over(NetLink &link, NetCall &c, tutti_net_buf *buf, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) buf[i].tag = link.tag + i;
-  const tutti_status s = net_.table->send(link.ep, buf, n, reinterpret_cast<uint64_t>(&c));
+  const tutti_status s = guarded(net_.plugin, "send", net_.table->send, link.ep, buf, n, reinterpret_cast<uint64_t>(&c));
   if (s < 0) fault(*link.device, link.ring->peer, s, fmt::format("sending to rank {}", link.ring->peer));
   if (s != TUTTI_OK) return false;
   link.tag += n;
@@ -132,7 +133,8 @@ bool NetPort::hand_over(NetLink &link, NetCall &c, tutti_net_buf *buf, uint32_t 
 // What need not be posted now is no fault when it cannot be: the step that needs the message will tell.
 bool NetPort::post_recv(NetLink &link, NetCall &c, tutti_net_buf *buf, uint32_t n, bool must) {
   for (uint32_t i = 0; i < n; i++) buf[i].tag = link.tag + i;
-  const tutti_status s = net_.table->recv(link.ep, buf, n, nullptr, reinterpret_cast<uint64_t>(&c));
+  const tutti_status s =
+      guarded(net_.plugin, "recv", net_.table->recv, link.ep, buf, n, nullptr, reinterpret_cast<uint64_t>(&c));
   if (s != TUTTI_OK) {
     if (c.home) link.device->cache->give_back(std::exchange(c.home, nullptr));
     if (s < 0) end(link, s);

@@ -1,5 +1,6 @@
 // Memory of NetPort's links: what messages are staged in, and users' memory that the device can reach.
 #include "log/log.h"
+#include "plugin/guard.h"
 #include "transport/net_port.h"
 #include <algorithm>
 
@@ -12,7 +13,7 @@ std::unique_ptr<MrCache> NetPort::make_cache(const NetDevice &device) {
   const auto make = [this, &device](void *at, uint64_t bytes) -> tutti_net_mr * {
     const tutti_region region = host_region(at, bytes);
     tutti_net_mr *mr = nullptr;
-    const tutti_status s = net_.table->mr_register(device.ctx, &region, &mr);
+    const tutti_status s = guarded(net_.plugin, "mr_register", net_.table->mr_register, device.ctx, &region, &mr);
     if (s >= 0) return mr;
     const Status why = plugin_error(*net_.plugin, s, fmt::format("registering {} bytes at {}", bytes, at));
     log::write_once(log::Level::warn, log::Subsys::net, fmt::format("mr {}", device.info.name),
@@ -71,7 +72,7 @@ bool NetPort::make_stage(NetLink &link, NetStage &stage, bool must) {
   }
   if (!link.device->needs_mr()) return true;
   const tutti_region region = host_region(stage.memory.get(), bytes);
-  const tutti_status made = net_.table->mr_register(link.device->ctx, &region, &stage.mr);
+  const tutti_status made = guarded(net_.plugin, "mr_register", net_.table->mr_register, link.device->ctx, &region, &stage.mr);
   if (made >= 0) return true;
   stage.memory.reset();
   transport_.budget().give(bytes);

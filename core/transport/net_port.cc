@@ -1,5 +1,6 @@
 #include "transport/net_port.h"
 #include "log/log.h"
+#include "plugin/guard.h"
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -22,7 +23,7 @@ Result<std::unique_ptr<NetPort>> NetPort::create(Transport &transport, Iface<tut
   auto port = std::unique_ptr<NetPort>(new NetPort(transport, net));
   const auto turn = plugin_setup(net.plugin);
   uint32_t count = 0;
-  if (const tutti_status s = net.table->device_count(port->state(), &count); s < 0)
+  if (const tutti_status s = guarded(net.plugin, "device_count", net.table->device_count, port->state(), &count); s < 0)
     return plugin_error(*net.plugin, s, "listing devices");
   if (count == 0) {
     log::info(log::Subsys::net, "net {}: no usable device", net.table->name);
@@ -39,7 +40,7 @@ Status NetPort::choose_first(uint32_t count) {
   for (uint32_t i = 0; i < count; i++) {
     tutti_net_dev dev{};
     dev.struct_size = sizeof dev;
-    if (const tutti_status s = net_.table->device_info(state(), i, &dev); s < 0)
+    if (const tutti_status s = guarded(net_.plugin, "device_info", net_.table->device_info, state(), i, &dev); s < 0)
       return plugin_error(*net_.plugin, s, "asking about a device");
     if (dev.flags & TUTTI_NET_LOOPBACK) continue;
     first_ = i;
@@ -61,7 +62,8 @@ Status NetPort::open_device(uint32_t number) {
   auto device = std::make_unique<NetDevice>();
   device->number = number;
   device->info.struct_size = sizeof device->info;
-  if (const tutti_status s = net_.table->device_info(state(), number, &device->info); s < 0)
+  if (const tutti_status s = guarded(net_.plugin, "device_info", net_.table->device_info, state(), number, &device->info);
+      s < 0)
     return plugin_error(*net_.plugin, s, fmt::format("asking about device {}", number));
   Bootstrap &b = transport_.bootstrap();
   tutti_net_ctx_config config{};
@@ -77,7 +79,8 @@ Status NetPort::open_device(uint32_t number) {
           .phase("connect");
     config.flags = device->info.flags & TUTTI_NET_ENCRYPTS ? uint32_t{TUTTI_NET_ENCRYPT} : 0;
   }
-  if (const tutti_status s = net_.table->ctx_create(state(), number, &config, &device->ctx); s < 0)
+  if (const tutti_status s = guarded(net_.plugin, "ctx_create", net_.table->ctx_create, state(), number, &config, &device->ctx);
+      s < 0)
     return plugin_error(*net_.plugin, s, fmt::format("opening device {}", device->info.name));
   if (device->needs_mr() || rma_) device->cache = make_cache(*device);
   device->at_start = read_counters(net_.plugin, number);
@@ -121,7 +124,7 @@ void NetPort::close() {
   tutti_net_completion done[kBatch];
   for (const auto &device : devices_)
     for (const Deadline patience = Deadline::in(kCloseTime);
-         t.progress(device->ctx, done, kBatch) > 0 && !patience.expired();) {
+         guarded_up_to(kBatch, net_.plugin, "progress", t.progress, device->ctx, done, kBatch) > 0 && !patience.expired();) {
     }
   for (const auto &link : links_)
     for (NetStage *stage : {&link->small, &link->large, &link->fetched})
@@ -148,7 +151,9 @@ std::string NetPort::risen(const NetDevice &device) const {
   const auto turn = plugin_setup(net_.plugin);
   tutti_net_dev now{}; // devices may have come and gone, with what their numbers mean
   now.struct_size = sizeof now;
-  if (net_.table->device_info(state(), device.number, &now) < 0 || std::strcmp(now.name, device.info.name) != 0) return {};
+  if (guarded(net_.plugin, "device_info", net_.table->device_info, state(), device.number, &now) < 0 ||
+      std::strcmp(now.name, device.info.name) != 0)
+    return {};
   return risen_counters(device.at_start, read_counters(net_.plugin, device.number));
 }
 
@@ -208,7 +213,7 @@ void NetPort::start_listen(RingCold &ring) {
   if (link.listener || link.ep) return;
   std::byte address[TUTTI_NET_ADDR_BYTES];
   uint32_t bytes = sizeof address;
-  const tutti_status s = net_.table->listen(link.device->ctx, address, &bytes, &link.listener);
+  const tutti_status s = guarded(net_.plugin, "listen", net_.table->listen, link.device->ctx, address, &bytes, &link.listener);
   if (s < 0) return fault(*link.device, ring.peer, s, fmt::format("listening for rank {}", ring.peer));
   open_++;
   opening_.push_back(&link);
@@ -218,8 +223,8 @@ void NetPort::start_listen(RingCold &ring) {
 bool NetPort::accept(NetLink &link) {
   const bool wants = link.device->info.flags & TUTTI_NET_ANSWERS;
   if (wants && !link.answered.load(std::memory_order_acquire)) return false;
-  const tutti_status s = net_.table->accept(link.listener, wants ? link.answer.data() : nullptr,
-                                            wants ? static_cast<uint32_t>(link.answer.size()) : 0, &link.ep);
+  const tutti_status s = guarded(net_.plugin, "accept", net_.table->accept, link.listener, wants ? link.answer.data() : nullptr,
+                                 wants ? static_cast<uint32_t>(link.answer.size()) : 0, &link.ep);
   if (s == TUTTI_AGAIN) return false;
   if (s < 0) {
     fault(*link.device, link.ring->peer, s, fmt::format("accepting rank {}", link.ring->peer));
@@ -231,7 +236,7 @@ bool NetPort::accept(NetLink &link) {
 
 bool NetPort::became_ready(NetLink &link) {
   if (!link.ep && !(link.listener && accept(link))) return false;
-  const tutti_status s = net_.table->ep_ready(link.ep);
+  const tutti_status s = guarded(net_.plugin, "ep_ready", net_.table->ep_ready, link.ep);
   if (s == TUTTI_AGAIN) {
     if (link.connecting && Clock::now() - *link.connecting >= connect_timeout_) give_up_connecting(link);
     return false;
@@ -275,8 +280,8 @@ bool NetPort::open_connection(NetLink &link) {
   const int peer = link.ring->peer;
   std::byte answer[TUTTI_NET_ADDR_BYTES];
   uint32_t bytes = sizeof answer;
-  const tutti_status s = net_.table->connect(link.device->ctx, link.address.data(), static_cast<uint32_t>(link.address.size()),
-                                             answer, &bytes, &link.ep);
+  const tutti_status s = guarded(net_.plugin, "connect", net_.table->connect, link.device->ctx, link.address.data(),
+                                 static_cast<uint32_t>(link.address.size()), answer, &bytes, &link.ep);
   if (s < 0) {
     fault(*link.device, peer, s, fmt::format("connecting to rank {}", peer));
     return false;
@@ -306,7 +311,7 @@ bool NetPort::progress() {
   if (!opening_.empty()) moved |= std::erase_if(opening_, [this](NetLink *l) { return became_ready(*l); }) != 0;
   for (const auto &device : devices_) {
     tutti_net_completion done[kBatch];
-    const int32_t n = net_.table->progress(device->ctx, done, kBatch);
+    const int32_t n = guarded_up_to(kBatch, net_.plugin, "progress", net_.table->progress, device->ctx, done, kBatch);
     if (n < 0) {
       fault(*device, -1, n, fmt::format("driving device {}", device->info.name));
       return false;

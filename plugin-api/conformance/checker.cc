@@ -4,6 +4,7 @@
 #include "config/config.h"
 #include "exec/kernels.h"
 #include "isolated.h"
+#include "manners.h"
 #include "plan/check.h"
 #include "plugin/rules.h"
 #include "plugin/services.h"
@@ -35,7 +36,15 @@ public:
   const Plugin &plugin() const { return plugin_; }
   void close() {
     phase("close()");
+    const auto before = conformance::ProcessState::now();
     plugin_.desc->close(plugin_.state);
+    check_process(before, "close()");
+    conformance::WatchedHost::after_close(complain(), threads_);
+  }
+  // A case may fork, and its plugin may have descriptors and threads: not its end is looked at, but the rest.
+  void check_manners() {
+    check_process(before_case_, "the plugin");
+    conformance::WatchedHost::check_log(complain());
   }
   void phase(const std::string &what) { speaker_.say('P', what); }
   void finding(const char *rule, const std::string &text, const std::string &todo) {
@@ -43,6 +52,13 @@ public:
   }
 
 private:
+  conformance::Complain complain() {
+    return [this](const char *rule, const std::string &text, const std::string &todo) { speaker_.say('F', rule, text, todo); };
+  }
+  void check_process(const conformance::ProcessState &before, const char *who) {
+    conformance::ProcessState::now().compare(before, who, complain());
+  }
+
   bool keep(const StaticFindings &findings) {
     if (!quiet_) report(speaker_, findings);
     return first_fatal(findings) == nullptr;
@@ -50,12 +66,15 @@ private:
 
   bool load(const std::string &path) {
     phase("dlopen");
+    threads_ = conformance::threads_now();
+    const auto before = conformance::ProcessState::now();
     void *handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
       finding("P-ENTRY-12", fmt::format("cannot be loaded: {}", ::dlerror()),
               "link what it needs, and nothing that is not there");
       return false;
     }
+    if (!quiet_) check_process(before, "loading it");
     plugin_.desc = static_cast<const tutti_plugin_desc *>(::dlsym(handle, "tutti_plugin_v1"));
     plugin_.path = path;
     if (!plugin_.desc) {
@@ -94,9 +113,23 @@ private:
   bool open() {
     if (!settings()) return false;
     give_host(&plugin_);
+    conformance::WatchedHost::attach(&plugin_);
+    threads_ = conformance::threads_now();
     clear_plugin_error();
     phase("open()");
+    const auto before = conformance::ProcessState::now();
     const tutti_status status = plugin_.desc->open(&plugin_.host, &plugin_.state);
+    if (!quiet_) {
+      check_process(before, "open()");
+      conformance::WatchedHost::check_log(complain());
+      if (const size_t now = conformance::threads_now(); now > threads_)
+        finding("P-OPEN-04", fmt::format("open() started {} threads", now - threads_), "start them with the first context");
+    }
+    before_case_ = conformance::ProcessState::now();
+    if (status > TUTTI_OK || status < TUTTI_ERR_DENIED) {
+      finding("P-OPEN-05", fmt::format("open() returned {}, which is no status that it may return", status), "see base.h");
+      return false;
+    }
     if (status != TUTTI_OK) {
       finding("P-OPEN-01", plugin_error(plugin_, status, "open() failed").error().message, "the reason is the plugin's own");
       return false;
@@ -119,6 +152,8 @@ private:
   const Speaker &speaker_;
   const bool quiet_; // cases open the plugin again: what was said once is enough
   Plugin plugin_;
+  size_t threads_ = 0; // before open()
+  conformance::ProcessState before_case_;
   bool ok_ = false;
 };
 
@@ -138,6 +173,7 @@ void run_case(const std::string &path, const std::string &iface, const Case &c, 
   running.speaker = &speaker;
   running.c = &c;
   c.run(opened.plugin(), table);
+  opened.check_manners();
   speaker.say('K', c.id);
 }
 
@@ -212,7 +248,9 @@ CheckReport check_plugin(const std::string &path, const CheckSettings &settings)
   std::error_code ec;
   const std::filesystem::path absolute = std::filesystem::absolute(path, ec); // a bare name would be searched by dlopen
   const std::string file = ec ? path : absolute.string();
-  const StaticFindings findings = check_file(file);
+  StaticFindings findings = check_file(file);
+  const std::filesystem::path real = std::filesystem::canonical(file, ec);
+  for (StaticFinding &f : check_directory((ec ? absolute : real).parent_path().string())) findings.push_back(std::move(f));
   for (const StaticFinding &f : findings) out.findings.push_back({f.rule, f.text, f.todo});
   if (first_fatal(findings)) return out; // none of its code may run
   collect(run_isolated(

@@ -3,6 +3,7 @@
 #include "base/time.h"
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <fcntl.h>
@@ -24,6 +25,26 @@ std::string clean(std::string s) {
   return s;
 }
 
+constexpr int kAway = 500;          // a descriptor
+constexpr int kDeafened = 77;       // exit status: the child cannot say anything any more
+const Speaker *g_speaker = nullptr; // of the child
+
+std::string exception_text() {
+  try {
+    throw;
+  } catch (const std::exception &e) {
+    return e.what();
+  } catch (...) {
+    return "of a type of its own";
+  }
+}
+
+[[noreturn]] void say_exception() {
+  if (std::current_exception()) g_speaker->say('!', exception_text());
+  if (std::current_exception()) ::_exit(0);
+  ::abort();
+}
+
 [[noreturn]] void be_child(int fd, const std::function<void(const Speaker &)> &fn, std::chrono::seconds limit) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -31,12 +52,16 @@ std::string clean(std::string s) {
   ::setrlimit(RLIMIT_CORE, &no_core);
   ::setrlimit(RLIMIT_CPU, &cpu);
   for (int sig : {SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE, SIGTERM}) ::signal(sig, SIG_DFL);
-  const Speaker speaker(fd);
+  // Away from where a plugin that closes descriptors by number would find it.
+  const int away = ::fcntl(fd, F_DUPFD_CLOEXEC, kAway);
+  static Speaker speaker(away < 0 ? fd : away);
+  std::set_terminate(say_exception); // of functions that promise not to throw, and are taken at their word
+  g_speaker = &speaker;
   try {
     fn(speaker);
     speaker.end();
-  } catch (const std::exception &e) {
-    speaker.say('!', e.what());
+  } catch (...) {
+    speaker.say('!', exception_text());
   }
   ::_exit(0);
 }
@@ -84,6 +109,7 @@ void Speaker::say(char kind, const std::string &a, const std::string &b, const s
   const std::string line = fmt::format("{}\t{}\t{}\t{}\n", kind, clean(a), clean(b), clean(c));
   for (size_t done = 0; done < line.size();) {
     const ssize_t n = ::write(fd_, line.data() + done, line.size() - done);
+    if (n < 0 && errno == EBADF) ::_exit(kDeafened);
     if (n < 0 && errno != EINTR) return; // the parent gave up
     if (n > 0) done += static_cast<size_t>(n);
   }
@@ -123,6 +149,9 @@ Outcome run_isolated(const std::function<void(const Speaker &)> &fn, std::chrono
   } else if (WIFSIGNALED(status)) {
     out.end = Outcome::End::crashed;
     out.how = fmt::format("crashed: signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+  } else if (!complete && WEXITSTATUS(status) == kDeafened) {
+    out.end = Outcome::End::crashed;
+    out.how = "closed descriptors that are not its own, the one that the checker listens to among them";
   } else if (!complete) {
     out.end = Outcome::End::crashed;
     out.how = fmt::format("ended the process with exit status {}", WEXITSTATUS(status));

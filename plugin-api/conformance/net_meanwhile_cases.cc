@@ -1,4 +1,5 @@
 // What else goes on while messages move: other threads, other endpoints, forks, memory that is read by several.
+#include "manners.h"
 #include "net_bench.h"
 #include "net_cases.h"
 #include <atomic>
@@ -105,7 +106,7 @@ void forked(const Plugin &plugin, const void *table) {
   bench.transfer(p, 1000, 1000, 1);
   std::vector<unsigned char> in(1 << 16), out(1 << 16, 7);
   bench.recv(p.rx, {bench.b().buf(in.data(), in.size())}, 5);
-  const pid_t child = ::fork();
+  const pid_t child = own_fork();
   require(child >= 0, "fork failed");
   if (child == 0) ::_exit(0);
   bench.send(p.tx, {bench.a().buf(out.data(), out.size())}, 5);
@@ -120,7 +121,7 @@ void forked(const Plugin &plugin, const void *table) {
 void child_of_its_own(const Plugin &plugin, const void *table) {
   NetBench bench(plugin, table);
   const Pair p = bench.pair();
-  const pid_t child = ::fork();
+  const pid_t child = own_fork();
   require(child >= 0, "fork failed");
   if (child == 0) { // a finding of the child comes to the same place as one of the parent
     {

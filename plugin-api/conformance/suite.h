@@ -37,6 +37,7 @@ std::span<const Case> collnet_cases();
 std::span<const Case> algo_cases();
 std::span<const Case> proto_cases();
 std::span<const Case> tuner_cases();
+std::span<const Case> store_cases();
 // Those of an interface id; empty when there is no suite for it.
 std::span<const Case> cases_of(std::string_view iface);
 

@@ -132,6 +132,7 @@ std::span<const Case> cases_of(std::string_view iface) {
   if (iface == TUTTI_ALGO) return algo_cases();
   if (iface == TUTTI_PROTO) return proto_cases();
   if (iface == TUTTI_TUNER) return tuner_cases();
+  if (iface == TUTTI_STORE) return store_cases();
   return {};
 }
 

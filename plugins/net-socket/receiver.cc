@@ -127,10 +127,10 @@ private:
     const uint64_t over_left = over ? over->fd.unread() : 0;
     if (!say(arg, position + left + over_left)) return false;
     if (over) ctx_.wires().take_dialled(hello.moved_to);
-    take_over(hello, fd, left, std::move(over), over_left);
+    take_over(hello, fd, left, over, over_left);
     return true;
   }
-  void take_over(const ResumeHello &hello, Fd &fd, uint64_t left, std::shared_ptr<Wire> over, uint64_t over_left) {
+  void take_over(const ResumeHello &hello, Fd &fd, uint64_t left, const std::shared_ptr<Wire> &over, uint64_t over_left) {
     const std::shared_ptr<Wire> lost = over ? over : wire_;
     if (left) old_.push_back({wire_, left});
     if (over_left) old_.push_back({over, over_left});
@@ -328,6 +328,7 @@ private:
   void gather(const iovec *iov, int count, uint64_t n) noexcept {
     for (int k = 0; k < count && to_ < n; ++k) {
       const uint64_t part = std::min<uint64_t>(iov[k].iov_len, n - to_);
+      if (part == 0) continue;                           // of an empty message, which has no address
       std::memmove(&ahead_[to_], iov[k].iov_base, part); // the last place is further on in ahead_
       to_ += part;
     }

@@ -43,6 +43,8 @@ void Redial::retry(std::string why, bool refused) {
   }
   why_ = plugin::text("at ", endpoint_text(place()), ": ", why);
   const bool everywhere = ++attempts_ % places_.size() == 0;
+  // The receiver may have taken this one for the stream, and its word of that is lost: an end would be the stream's.
+  if (fd_) abandon(fd_.get());
   fd_.reset();
   next_ = everywhere ? std::max(now, begun_ + pause_) : now;
   if (everywhere) pause_ = std::min(2 * pause_, longest_pause);

@@ -46,7 +46,8 @@ Step ResumeDialler::advance(Fd &fd) {
   }
   if (stage_ == 1) {
     if (const Step s = transfer_.receive(fd, &answer_, sizeof answer_); s != Step::done) return s;
-    if (answer_.unknown || !signed_by(answer_.mac, acceptor_role, hello_, answer_, 0, secret_)) return Step::denied;
+    if (answer_.unknown || answer_.reserved || !signed_by(answer_.mac, acceptor_role, hello_, answer_, 0, secret_))
+      return Step::denied;
     sign(proof_.mac, dialler_role, hello_, answer_, 0, secret_);
     stage_ = 2;
   }

@@ -6,7 +6,7 @@ version=$1 root=../..
 rm -rf "$version/tutti"
 mkdir -p "$version/tutti/plugin/cxx"
 cp $root/plugin-api/include/tutti/plugin/*.h "$version/tutti/plugin/"
-for part in plugin host tables plan_writer net net_optional collnet; do cp "$root/plugin-api/cxx/tutti/plugin/cxx/$part.hpp" "$version/tutti/plugin/cxx/"; done
+for part in plugin host tables plan_writer net net_optional collnet store; do cp "$root/plugin-api/cxx/tutti/plugin/cxx/$part.hpp" "$version/tutti/plugin/cxx/"; done
 cp $root/plugin-api/template/net/unix.cc "$version/net.cc"
 cp $root/plugin-api/template/algo/linear.cc "$version/algo.cc"
 layout=layout_$(echo "$version" | tr . _).c

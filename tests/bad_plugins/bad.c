@@ -1,7 +1,13 @@
 /* Plugins that break one rule each; the rule is chosen by a macro. Everything else is right. */
 #include "tutti/plugin/plugin.h"
+#include <fcntl.h>
+#include <locale.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef NAME
@@ -105,6 +111,59 @@ static tutti_status open_watch(const tutti_host *host, void **plugin) {
   (void)plugin;
   if (!watch) return TUTTI_ERR_UNSUPPORTED;
   return watch->add(host, -1, TUTTI_WATCH_READ, never, NULL) == TUTTI_ERR_INVALID ? TUTTI_OK : TUTTI_ERR_INTERNAL;
+}
+#endif
+/* What each takes from the process, or from the host, and does not give back. */
+#ifdef OPEN_TAKES
+static void *sleep_on(void *arg) {
+  (void)arg;
+  for (;;) pause();
+  return NULL;
+}
+__attribute__((unused)) static void *log_later(void *arg) {
+  const tutti_host *host = arg;
+  const tutti_host_diag_v1 *diag = host->get_iface(host, TUTTI_HOST_DIAG);
+  const struct timespec moment = {0, 20000000};
+  for (;;) {
+    diag->log(host, TUTTI_LOG_WARN, "still here");
+    nanosleep(&moment, NULL);
+  }
+  return NULL;
+}
+__attribute__((unused)) static void start(void *(*fn)(void *), const void *arg) {
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, fn, (void *)arg) == 0) pthread_detach(thread);
+}
+__attribute__((unused)) static void seen(void *arg, uint32_t ready) {
+  (void)arg, (void)ready;
+}
+__attribute__((unused)) static void close_all(int first, int last) {
+  for (int fd = first; fd <= last; fd++) close(fd);
+}
+__attribute__((unused)) static void take_memory(const tutti_host *host) {
+  const tutti_host_memory_v1 *memory = host->get_iface(host, TUTTI_HOST_MEMORY);
+  tutti_region region = {sizeof(tutti_region), 0, NULL, 0, 0, 0, 0};
+  memory->alloc(host, TUTTI_MEM_HOST, 5000, -1, &region);
+}
+__attribute__((unused)) static int ends[2];
+__attribute__((unused)) static void watch_pipe(const tutti_host *host) {
+  const tutti_host_watch_v1 *watch = host->get_iface(host, TUTTI_HOST_WATCH);
+  if (pipe(ends) == 0) watch->add(host, ends[0], TUTTI_WATCH_READ, seen, NULL);
+}
+__attribute__((unused)) static void fork_and_wait(void) {
+  const pid_t child = fork();
+  if (child == 0) sleep_on(NULL);
+}
+static tutti_status open_take(const tutti_host *host, void **plugin) {
+  (void)host, (void)plugin, (void)sleep_on;
+  OPEN_TAKES;
+  return TUTTI_OK;
+}
+#endif
+#ifdef OPEN_ANSWERS
+static tutti_status open_answer(const tutti_host *host, void **plugin) {
+  (void)host, (void)plugin;
+  return OPEN_ANSWERS;
 }
 #endif
 static void close_plugin(void *plugin) {

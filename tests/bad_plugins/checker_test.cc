@@ -1,9 +1,13 @@
 #include "bad_files.h"
 #include "checker.h"
 #include "exec/kernels.h"
+#include "log/log.h"
 #include "plan/check.h"
 #include <cstdlib>
 #include <doctest/doctest.h>
+#include <iterator>
+#include <sys/wait.h>
+#include <tuple>
 
 using namespace tutti;
 
@@ -19,6 +23,11 @@ std::string all(const CheckReport &r) {
   for (const CheckFinding &f : r.findings) out += f.rule + ": " + f.text + "\n";
   return out;
 }
+// Plugins that talk are heard, and not shown.
+struct QuietLog {
+  QuietLog() { log::configure({log::Level::warn, ~0u, "/dev/null", ""}); }
+  ~QuietLog() { log::configure({}); }
+};
 CheckReport check(const std::string &path, const std::string &only = "") {
   CheckSettings s;
   s.only = only;
@@ -29,6 +38,7 @@ CheckReport check(const std::string &path, const std::string &only = "") {
 } // namespace
 
 TEST_CASE("check-plugin names the rule that a bad plugin breaks") {
+  const QuietLog quiet;
   const std::pair<const char *, const char *> expected[] = {
       {"major", "P-ENTRY-03"},        {"minor", "P-ENTRY-04"},         {"short_desc", "P-ENTRY-05"},
       {"short_table", "P-TABLE-02"},  {"null_function", "P-TABLE-03"}, {"null_open", "P-ENTRY-11"},
@@ -36,13 +46,51 @@ TEST_CASE("check-plugin names the rule that a bad plugin breaks") {
       {"id_malformed", "P-ENTRY-09"}, {"older", "P-ENTRY-04"},         {"option_twice", "P-OPT-09"},
       {"refuse", "P-OPEN-01"},        {"crash", "P-OPEN-02"},          {"hang", "P-OPEN-03"},
       {"leak", "P-ENTRY-02"},         {"foreign", "P-ENTRY-01"},       {"proto_byte", "P-PROTO-02"},
-      {"proto_cut", "P-PROTO-02"},    {"proto_store", "P-PROTO-02"},   {"proto_lent", "P-PROTO-02"}};
+      {"proto_cut", "P-PROTO-02"},    {"proto_store", "P-PROTO-02"},   {"proto_lent", "P-PROTO-02"},
+      {"open_throws", "P-OPEN-02"},   {"keeps_thread", "P-OPEN-04"},   {"open_positive", "P-OPEN-05"},
+      {"open_unknown", "P-OPEN-05"},  {"signal", "P-PROC-01"},         {"locale", "P-PROC-02"},
+      {"folder", "P-PROC-03"},        {"umask", "P-PROC-03"},          {"environment", "P-PROC-04"},
+      {"forks", "P-PROC-05"},         {"closes_some", "P-PROC-06"},    {"closes_all", "P-OPEN-02"},
+      {"keeps_memory", "P-HOST-01"},  {"keeps_watch", "P-HOST-02"},    {"keeps_file", "P-HOST-03"},
+      {"keeps_watch", "P-HOST-03"},   {"keeps_thread", "P-HOST-04"},   {"logs_on", "P-HOST-05"},
+      {"chatty", "P-HOST-06"}};
   for (const auto &[name, rule] : expected) {
     const CheckReport r = check(bad::file(name));
     const std::string which = name; // clang 14: INFO cannot capture a binding
     INFO(which, ":\n", all(r));
     CHECK(complains(r, rule));
   }
+}
+
+TEST_CASE("check-plugin says what was thrown, closed, kept or answered") {
+  const QuietLog quiet;
+  const std::pair<const char *, const char *> expected[] = {
+      {"open_throws", "open(): an exception left the plugin: the moon is not full"},
+      {"open_positive", "open() returned 77"},
+      {"closes_some", "(/dev/null), which is not its own"},
+      {"closes_all", "closed descriptors that are not its own"},
+      {"forks", "open() left a child process"},
+      {"signal", "open() changed what happens on signal 11 (Segmentation fault)"},
+      {"folder", "open() changed the working directory from "},
+      {"keeps_file", "(/dev/zero) open after close()"},
+      {"keeps_memory", "holds 8192 bytes of the host's memory after close()"},
+      {"chatty", "wrote 1001 lines in a second"}};
+  for (const auto &[name, text] : expected) {
+    const CheckReport r = check(bad::file(name));
+    const std::string which = name, said = all(r); // clang 14: INFO cannot capture a binding
+    INFO(which, ":\n", said);
+    CHECK(said.find(text) != std::string::npos);
+  }
+}
+
+TEST_CASE("check-plugin leaves its own process as it was, whatever a plugin does to its") {
+  const auto files = [] { return std::distance(bad::fs::directory_iterator("/proc/self/fd"), bad::fs::directory_iterator()); };
+  const auto before = files();
+  const std::string folder = bad::fs::current_path();
+  for (const char *name : {"closes_all", "forks", "folder", "keeps_thread", "open_throws"}) (void)check(bad::file(name));
+  CHECK(files() == before);
+  CHECK(bad::fs::current_path() == folder);
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1); // no child is left
 }
 
 TEST_CASE("check-plugin finds nothing wrong with a tuner that leaves everything as it is") {
@@ -94,6 +142,25 @@ TEST_CASE("the net suite finds completions that lie") {
   CHECK(complains(check(bad::file("net_twice"), "N-37"), "N-37"));
 }
 
+TEST_CASE("the net suite finds nets that never come to an end, write too far, answer nonsense, speak of the past or throw") {
+  const std::tuple<const char *, const char *, const char *> expected[] = {
+      {"net_never_ready", "N-12", "waited 5 s for"},
+      {"net_never_done", "N-24", "waited 5 s for"},
+      {"net_overrun", "N-27", "was written"},
+      {"net_garbage", "N-24", "status 77"},
+      {"net_late", "N-45", "reported completions"},
+      {"net_throw_device", "N-01", "an exception left the plugin: no devices"},
+      {"net_throw_connect", "N-12", "an exception left the plugin: no route today"},
+      {"net_throw_progress", "N-24", "an exception left the plugin: no progress today"}};
+  for (const auto &[name, rule, text] : expected) {
+    const CheckReport r = check(bad::file(name), rule);
+    const std::string which = name, said = all(r); // clang 14: INFO cannot capture a binding
+    INFO(which, ":\n", said);
+    CHECK(complains(r, rule));
+    CHECK(said.find(text) != std::string::npos);
+  }
+}
+
 TEST_CASE("the suites find plugins that refuse what the headers let the core hand over") {
   CHECK(complains(check(bad::file("net_kind"), "N-61"), "N-61"));
   CHECK(complains(check(bad::file("net_empty"), "N-62"), "N-62"));
@@ -135,6 +202,42 @@ TEST_CASE("the suite of collnets finds each promise that is broken") {
       {"waits", "G-21"},       {"waits", "G-22"}, {"blames", "G-22"},    {"hurries", "G-22"}};
   for (const auto &[name, rule] : expected) {
     const CheckReport r = check_collnet(name, rule);
+    const std::string which = name; // clang 14: INFO cannot capture a binding
+    INFO(which, ":\n", all(r));
+    CHECK(complains(r, rule));
+  }
+}
+
+namespace {
+CheckReport check_store(const char *form, const char *only) {
+  ::setenv("FORM", form, 1);
+  ::setenv("TUTTI_RENDEZVOUS", "memory://here", 1);
+  const CheckReport r = check(bad::file("store"), only);
+  ::unsetenv("FORM");
+  ::unsetenv("TUTTI_RENDEZVOUS");
+  return r;
+}
+} // namespace
+
+TEST_CASE("the suite of stores takes one that keeps every promise, and skips what needs a server where none is named") {
+  const CheckReport r = check_store("", "S-");
+  INFO(all(r));
+  CHECK(r.findings.empty());
+  CHECK(r.skipped.empty());
+  const CheckReport without = check(bad::file("store"), "S-0");
+  CHECK(without.findings.empty());
+  CHECK(without.skipped.size() == 7);
+}
+
+TEST_CASE("the suite of stores finds each promise that is broken") {
+  const std::pair<const char *, const char *> expected[] = {
+      {"takes_all", "S-01"},   {"tells", "S-02"},         {"forgets", "S-03"},       {"always_waits", "S-04"},
+      {"never_waits", "S-05"}, {"hangs", "S-05"},         {"never_waits", "S-06"},   {"all_first", "S-07"},
+      {"all_first", "S-08"},   {"expires_early", "S-09"}, {"expires_late", "S-09"},  {"keeps_time", "S-10"},
+      {"cuts_at_nul", "S-11"}, {"prefix", "S-13"},        {"strict_remove", "S-15"}, {"deaf", "S-16"},
+      {"leaks", "S-17"}};
+  for (const auto &[name, rule] : expected) {
+    const CheckReport r = check_store(name, rule);
     const std::string which = name; // clang 14: INFO cannot capture a binding
     INFO(which, ":\n", all(r));
     CHECK(complains(r, rule));

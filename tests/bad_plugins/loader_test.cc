@@ -1,4 +1,5 @@
 #include "bad_files.h"
+#include "base/time.h"
 #include "log/log.h"
 #include "plugin/elf.h"
 #include "plugin/registry.h"
@@ -55,7 +56,8 @@ TEST_CASE("each broken rule is named in the reason") {
       {"no_table", "P-TABLE-01"},     {"name", "P-ENTRY-06"},          {"id_twice", "P-ENTRY-09"},
       {"id_malformed", "P-ENTRY-09"}, {"older", "P-ENTRY-04"},         {"option_twice", "P-OPT-09"},
       {"refuse", "P-OPEN-01"},        {"proto_byte", "P-PROTO-02"},    {"proto_cut", "P-PROTO-02"},
-      {"proto_store", "P-PROTO-02"},  {"proto_lent", "P-PROTO-02"}};
+      {"proto_store", "P-PROTO-02"},  {"proto_lent", "P-PROTO-02"},    {"open_throws", "P-OPEN-01"},
+      {"open_positive", "P-OPEN-01"}, {"open_unknown", "P-OPEN-01"}};
   for (const auto &[name, rule] : expected) {
     const std::string text = reason(name), which = name; // clang 14: INFO cannot capture a binding
     INFO(which, ": ", text);
@@ -64,6 +66,8 @@ TEST_CASE("each broken rule is named in the reason") {
   }
   CHECK(has(reason("major"), "is built for plugin ABI 2.9, this core speaks 0.9; rebuild it"));
   CHECK(has(reason("refuse"), "the moon is not full"));
+  CHECK(has(reason("open_throws"), "bad-plugin: open() failed: open() threw an exception: the moon is not full"));
+  CHECK(has(reason("open_positive"), "open() answered 77, which is no answer of the plugin contract"));
 }
 
 TEST_CASE("a draft is refused by a core of another minor version, whatever versions that core speaks") {
@@ -183,6 +187,21 @@ TEST_CASE("a plugin cannot flood the log") {
   CHECK(notices <= 3);
 }
 
+TEST_CASE("lines of a plugin that were dropped are counted, and the next second says how many") {
+  bad::Scratch scratch;
+  const std::string at = scratch.path() + "/log";
+  log::configure({log::Level::info, ~0u, at, ""});
+  const auto registry = load({bad::folder("none")});
+  const Plugin &p = *registry->plugins().front();
+  const auto *diag = static_cast<const tutti_host_diag_v1 *>(p.host.get_iface(&p.host, TUTTI_HOST_DIAG));
+  const Deadline limit = Deadline::in(std::chrono::seconds(20));
+  for (bool told = false; !told && !limit.expired(); told = has(bad::read(at), "lines suppressed, a plugin may write 100"))
+    for (int i = 0; i < 1000; i++) diag->log(&p.host, TUTTI_LOG_WARN, "again");
+  log::configure({});
+  CHECK(has(bad::read(at), "bad-plugin: "));
+  CHECK(has(bad::read(at), "lines suppressed, a plugin may write 100 in a second"));
+}
+
 TEST_CASE("files and folders that everybody may write are not trusted") {
   bad::Scratch scratch;
   const std::string at = scratch.copy(bad::file("none"), "libtutti-x.so");
@@ -193,6 +212,59 @@ TEST_CASE("files and folders that everybody may write are not trusted") {
   CHECK(has(load({scratch.path()})->skipped()[0].reason, "directory is writable by everybody"));
   ::chmod(scratch.path().c_str(), 0700);
   CHECK(load({scratch.path()})->plugins().size() == 1);
+}
+
+TEST_CASE("folders above a plugin count, unless only owners can rename what lies in them") {
+  bad::Scratch scratch;
+  const std::string middle = scratch.path() + "/a", folder = middle + "/b";
+  bad::fs::create_directories(folder);
+  bad::fs::copy_file(bad::file("none"), folder + "/libtutti-x.so");
+  for (const std::string &d : {middle, folder}) ::chmod(d.c_str(), 0755);
+  CHECK(load({folder})->plugins().size() == 1);
+  ::chmod(middle.c_str(), 0777);
+  const auto registry = load({folder});
+  CHECK(registry->plugins().empty());
+  REQUIRE(registry->skipped().size() == 1);
+  const std::string why = registry->skipped()[0].reason;
+  CHECK(has(why, ("folder " + middle + " above it is writable by everybody").c_str()));
+  CHECK(has(why, "mode 0777"));
+  CHECK(has(why, "plugins.allow_unsafe"));
+  ::chmod(middle.c_str(), 01777); // as /tmp
+  CHECK(load({folder})->plugins().size() == 1);
+  ::chmod(middle.c_str(), 0755);
+  ::chmod(folder.c_str(), 01777); // its own folder must not be so: whoever may add files offers plugins
+  CHECK(load({folder})->plugins().empty());
+}
+
+TEST_CASE("what is unsafe is one warning where it was found, an error where it was asked for, and used where that is allowed") {
+  bad::Scratch scratch;
+  const std::string at = scratch.path() + "/log", file = scratch.copy(bad::file("net_good"), "libtutti-net-x.so");
+  ::chmod(file.c_str(), 0666);
+  log::configure({log::Level::warn, ~0u, at, ""});
+  CHECK(load({scratch.path()})->plugins().empty());
+  log::configure({});
+  const std::string written = bad::read(at);
+  CHECK(has(written, (file + " skipped: file is writable by everybody (owner ").c_str()));
+  CHECK(written.find('\n') + 1 == written.size()); // one line
+
+  const std::string by_path = error_of("[plugins]\nnet = [\"" + file + "\"]\n", {});
+  for (const char *part : {file.c_str(), "mode 0666", "plugins.allow_unsafe"}) CHECK(has(by_path, part));
+  CHECK(has(error_of("[plugins]\nnet = [\"x\"]\n", {scratch.path()}), "plugins.allow_unsafe"));
+  ::chmod(file.c_str(), 0644);
+  ::chmod(scratch.path().c_str(), 0777);
+  CHECK(has(error_of("[plugins]\nnet = [\"x\"]\n", {scratch.path()}), "directory is writable by everybody"));
+
+  ::chmod(file.c_str(), 0666);
+  CHECK(load({scratch.path()}, "[plugins]\nallow_unsafe = true\n")->plugins().size() == 1);
+}
+
+TEST_CASE("files of another user are not trusted") {
+  bad::Scratch scratch;
+  const std::string at = scratch.copy(bad::file("none"), "libtutti-x.so");
+  if (::geteuid() != 0 || ::chown(at.c_str(), 12345, 0) != 0) return; // needs root
+  const auto registry = load({scratch.path()});
+  REQUIRE(registry->skipped().size() == 1);
+  CHECK(has(registry->skipped()[0].reason, "belongs to user 12345, neither to root nor to user 0 (mode 0"));
 }
 
 TEST_CASE("a plugin that configuration names and that cannot be used is an error with the reason") {

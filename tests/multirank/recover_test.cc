@@ -291,7 +291,58 @@ TEST_CASE("new ranks join, old ones keep their numbers, and the smaller communic
   CHECK(run_threads(5, [](Rank &r) { grow(r, 2); }) == 0);
   for (const auto &env : kWays) CHECK(run_processes(4, [](Rank &r) { grow(r, 3); }, {.env = env}) == 0);
 }
-TEST_CASE("a new rank that never comes is named at the deadline, and an id serves once") {
+TEST_CASE("an id of a grow serves once") {
+  CHECK(run_threads(3, [](Rank &r) {
+          tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+          config.initTimeoutMs = 1500;
+          tuttiComm_t base = nullptr;
+          EXPECT_OK(r, tuttiCommSplit(r.comm, r.rank < 2 ? 0 : TUTTI_SPLIT_NOCOLOR, 0, &base, nullptr));
+          tuttiUniqueId id{};
+          if (r.rank == 0) EXPECT_OK(r, tuttiCommGetUniqueId(base, &id));
+          EXPECT_OK(r, tuttiBcast(&id, sizeof id, tuttiUint8, 0, r.comm, nullptr));
+          EXPECT_OK(r, tuttiCommSynchronize(r.comm));
+          for (const bool first : {true, false}) {
+            tuttiComm_t grown = nullptr;
+            const tuttiResult_t e = tuttiCommGrow(base, 3, base && r.rank ? nullptr : &id, base ? -1 : 2, &grown, &config);
+            EXPECT(r, (e == tuttiSuccess) == first);
+            if (first) go_on(r, grown, 3, r.rank);
+          }
+          if (base) go_on(r, base, 2, r.rank);
+        }) == 0);
+}
+TEST_CASE("old ranks that grow while another splits are told of it, and do not go on out of step") {
+  CHECK(run_threads(3, [](Rank &r) {
+          tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+          config.initTimeoutMs = 700;
+          tuttiComm_t other = nullptr;
+          if (r.rank == 2) {
+            EXPECT(r, tuttiCommSplit(r.comm, 0, 0, &other, &config) != tuttiSuccess);
+          } else {
+            tuttiUniqueId id{};
+            if (r.rank == 0) EXPECT_OK(r, tuttiCommGetUniqueId(r.comm, &id));
+            EXPECT(r, tuttiCommGrow(r.comm, 4, r.rank ? nullptr : &id, -1, &other, &config) != tuttiSuccess);
+          }
+          says(r, last_error(), {"rank"});
+          EXPECT(r, other == nullptr);
+        }) == 0);
+}
+TEST_CASE("an old rank that does not grow is named, and the communicator that it left out of step ends") {
+  CHECK(run_threads(3, [](Rank &r) {
+          tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+          config.initTimeoutMs = 700;
+          if (r.rank != 2) {
+            tuttiUniqueId id{};
+            if (r.rank == 0) EXPECT_OK(r, tuttiCommGetUniqueId(r.comm, &id));
+            tuttiComm_t grown = nullptr;
+            EXPECT(r, tuttiCommGrow(r.comm, 4, r.rank ? nullptr : &id, -1, &grown, &config) != tuttiSuccess);
+            EXPECT(r, last_error().find("2") != std::string::npos);
+          }
+          EXPECT(r, until_error(r, r.comm) != tuttiSuccess);
+          tuttiComm_t child = nullptr;
+          EXPECT(r, tuttiCommSplit(r.comm, 0, 0, &child, nullptr) != tuttiSuccess);
+        }) == 0);
+}
+TEST_CASE("a new rank that never comes is named at the deadline") {
   CHECK(run_threads(2, [](Rank &r) {
           tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
           config.initTimeoutMs = 700;

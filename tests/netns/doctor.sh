@@ -55,7 +55,7 @@ expect "three hosts that reach each other" 0 "${all[@]}" -- 'names == '"['$a', '
 printf '#!/bin/sh\nif [ "$1" = %s ]; then ip netns exec "$@" | { head -n 3; kill $$; }; else exec ip netns exec "$@"; fi\n' $a >"$dir/cut"
 chmod +x "$dir/cut"
 shell="$dir/cut"
-expect "the first host ends in the middle" 1 "${all[@]}" -- 'len(of("pairs.start")) == 1' "'$a: it ended' in of('pairs.start')[0]" \
+expect "the first host ends in the middle" 1 "${all[@]}" -- 'len(of("pairs.start")) == 1' "'$a: it ' in of('pairs.start')[0]" \
   'any((p["from"], p["to"]) == (1, 2) and p["reached"] for p in d["pairs"])'
 shell="ip netns exec"
 

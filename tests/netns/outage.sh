@@ -5,6 +5,7 @@
 #   kill   the kernels abort single connections (ss -K)
 #   silent a firewall that drops everything, longer than the plugin waits before it dials anew
 #   start  the same, from before the first operation on: connections are made meanwhile
+#   long   silence for 30 s and on all ports: the control plane's connections are lost, too, and come back
 # Exit 77: not possible here. Everything made is removed again, whatever happens.
 set -u
 program=$1 kind=$2
@@ -36,7 +37,7 @@ within() { # seconds, command: until it succeeds
 # Without a carrier, other devices would be listed than a moment later.
 carrier() { ip -n $1 -o link show veth0 | grep -q LOWER_UP; }
 within 10 carrier $a && within 10 carrier $b || exit 1
-# The control plane has connections and time limits of its own: only the ports of net-socket are touched, and its limit is long.
+# All kinds but down and long touch the ports of net-socket only: the control plane has connections and time limits of its own.
 control=4478 first=30000 last=30999
 filter() { # namespace, rule
   ip netns exec $1 nft -f - <<EOF || { echo "skipped: no nftables here"; exit 77; }
@@ -54,7 +55,7 @@ unfilter() { ip netns exec $1 nft delete table inet t; }
 for r in 0 1 2 3; do
   ns=$a
   ((r > 1)) && ns=$b
-  TUTTI_SHM_DISABLE=1 TUTTI_RANK=$r TUTTI_NRANKS=4 TUTTI_COMM_ID=10.78.0.1:$control TUTTI_INIT_TIMEOUT=60s TUTTI_SOCKET_DEAD_AFTER=60s TUTTI_TEST_STOP=$stop \
+  TUTTI_SHM_DISABLE=1 TUTTI_RANK=$r TUTTI_NRANKS=4 TUTTI_COMM_ID=10.78.0.1:$control TUTTI_INIT_TIMEOUT=60s TUTTI_TEST_STOP=$stop \
     TUTTI_PLUGIN_NET_SOCKET_SILENCE=2s TUTTI_PLUGIN_NET_SOCKET_PORT_RANGE=$first-$last TUTTI_DEBUG=debug \
     ip netns exec $ns "$program" --no-intro --test-case="operations go on*" >"$logs/$r" 2>&1 &
   pids+=($!)
@@ -101,6 +102,16 @@ start)
   unfilter $a
   unfilter $b
   ;;
+long)
+  for ns in $a $b; do
+    ip netns exec $ns nft "table inet t { chain in { type filter hook input priority 0; iifname \"veth0\" drop; }; }" ||
+      { echo "skipped: no nftables here"; exit 77; }
+  done
+  sleep 30
+  unfilter $a
+  unfilter $b
+  sleep 8
+  ;;
 *)
   echo "unknown kind $kind"
   exit 1
@@ -109,10 +120,12 @@ esac
 touch "$stop"
 for p in "${pids[@]}"; do wait "$p" || failed=1; done
 restored=$(cat "$logs"/* | grep -c "restored after")
-echo "$kind: $restored connections restored"
+control_restored=$(cat "$logs"/* | grep -c "bootstrap.*restored after\|comm 0x.*restored after")
+echo "$kind: $restored connections restored, $control_restored of the control plane"
 case $kind in
 down) ((restored > 0)) || echo "TCP itself has held through this one" ;;
 start) ;; # those that were not there yet are none that were lost
+long) ((control_restored > 0)) || failed=1 ;;
 *) ((restored > 0)) || failed=1 ;;
 esac
 ((failed)) && tail -n 20 "$logs"/*

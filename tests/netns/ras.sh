@@ -27,7 +27,7 @@ export TUTTI_CALIBRATE=off TUTTI_JOB_KEY_FILE=$dir/key
 for r in 0 1 2 3; do
   ns=$a
   ((r > 1)) && ns=$b
-  TUTTI_RANK=$r TUTTI_NRANKS=4 TUTTI_COMM_ID=10.77.0.1:4477 TUTTI_INIT_TIMEOUT=60s \
+  TUTTI_RANK=$r TUTTI_NRANKS=4 TUTTI_COMM_ID=10.77.0.1:4477 TUTTI_INIT_TIMEOUT=60s TUTTI_SOCKET_DEAD_AFTER=3s \
     ip netns exec $ns "$tutti" perf all_reduce -b 64 -e 64 -n 100000000 -w 1 -c 0 >"$dir/out.$r" 2>&1 &
   pids+=($!)
 done
@@ -75,4 +75,19 @@ expect "ranks behind a link that is down are silent" "4 2 STALLED *2* 2,3 *" $a
 before=$SECONDS
 ask $a --timeout 1 --interval 0 >/dev/null
 ((SECONDS - before <= 5)) || { echo "waited $((SECONDS - before)) s for silent ranks, with a timeout of 1 s"; exit 1; }
-exit 0
+shown=
+for _ in $(seq 1 100); do
+  ip netns exec $a "$tutti" ras --timeout 1 --interval 0 >"$dir/text" 2>&1
+  grep -Eq 'rank [01]: connection to rank [23] \(10\.77\.0\.2\) lost [0-9]+ s ago, not restored yet' "$dir/text" && shown=1 && break
+  sleep 0.2
+done
+[ -n "$shown" ] || { echo "lost control connections are not shown:"; cat "$dir/text"; exit 1; }
+ip -n $b link set veth0 up
+for _ in $(seq 1 200); do
+  ip netns exec $a "$tutti" ras --json --timeout 1 --interval 0 >"$dir/json" 2>/dev/null
+  grep -q '"answered":true' "$dir/json" && ! grep -q '"restoring"' "$dir/json" && exit 0
+  sleep 0.2
+done
+echo "control connections are still shown as lost:"
+cat "$dir/json"
+exit 1

@@ -33,6 +33,18 @@ check_contents() {
   [ "$(grep -cxE 'usr/share/doc/[a-z0-9-]+/copyright' "$scratch/packed")" = ${#packages[@]} ] || die "not every package has its licence"
 }
 
+# What is opened at run time, which no tool sees: a plugin that names the library is in a package that recommends it.
+check_recommendations() {
+  local p depends
+  for p in "${packages[@]}"; do
+    grep -rqsF libcurl.so.4 "$scratch/x/$p" || continue
+    depends=$(dpkg-deb -f "$(deb_of "$p")" Recommends)
+    [[ $depends == *libcurl4* ]] || die "$p opens libcurl and recommends \"$depends\""
+    opened=yes
+  done
+  [ -n "${opened:-}" ] || [ ! -e "$build/lib/tutti/plugins/libtutti-store-etcd.so" ] || die "no package has what opens libcurl"
+}
+
 # What the loader will ask for, package by package, against the field Depends.
 declare -A names_of # library -> names that its package goes by
 check_dependencies() {
@@ -111,6 +123,7 @@ run_from_root() {
 build_packages
 check_contents
 check_dependencies
+check_recommendations
 if [ "$(id -u)" = 0 ]; then
   install_as_root
   run_from_root

@@ -6,7 +6,7 @@ cd "$1" || exit 2
 bad=0
 declare -A below=(
   [base]="base" [log]="base log" [config]="base log config" [plugin]="base log config plugin"
-  [bootstrap]="base log config bootstrap"
+  [bootstrap]="base log config plugin bootstrap"
   [topology]="base log config plugin bootstrap topology" [plan]="base log config plugin plan"
   [transport]="base log config plugin bootstrap topology plan transport"
   [device]="base log config plugin device"

@@ -2,11 +2,11 @@
 #include "comm/select/determinism.h"
 #include "comm/select/measure.h"
 #include "log/log.h"
+#include "topology/detect.h"
 #include "tutti/tutti.h"
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -30,16 +30,6 @@ struct Known {
   int tries = 0;
 };
 
-std::string processor() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name") || line.starts_with("CPU part")) {
-      const size_t colon = line.find(':');
-      return colon == line.npos ? line : line.substr(std::min(line.size(), colon + 2));
-    }
-  return "unknown processor";
-}
-
 double thread_ms() { // that this thread has had a core
   timespec t{};
   (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -47,7 +37,7 @@ double thread_ms() { // that this thread has had a core
 }
 
 std::string variable(const char *name) {
-  const char *value = std::getenv(name);
+  const char *value = ::secure_getenv(name);
   return value ? value : "";
 }
 
@@ -64,7 +54,7 @@ CostConstants measured(const CpuSet &cpus, std::string_view why, bool *whole) {
 std::string machine_name(const CpuSet &cpus) {
   utsname system{};
   (void)uname(&system);
-  std::string name = fmt::format("{}, {} cores, {} {}, tutti {}.{}.{}", processor(), cpus.count(), system.sysname,
+  std::string name = fmt::format("{}, {} cores, {} {}, tutti {}.{}.{}", cpu_model(), cpus.count(), system.sysname,
                                  system.release, TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH);
   for (char &c : name)
     if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' ') c = ' ';

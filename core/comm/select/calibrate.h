@@ -23,6 +23,7 @@ std::string machine_name(const CpuSet &cpus);
 std::string cache_path(const Config &config, const CpuSet &cpus);
 // Absent file: no value and ok. An error says what is wrong with it.
 Result<std::optional<CostConstants>> read_costs(const std::string &path, std::string_view machine);
+Result<CostConstants> parse_costs(std::string_view text, std::string_view machine);
 // At once or not at all, also when several processes write.
 Status write_costs(const std::string &path, std::string_view machine, const CostConstants &costs);
 

@@ -34,8 +34,13 @@ Result<std::optional<std::string>> read_text(const std::string &path) {
 Result<std::optional<CostConstants>> read_costs(const std::string &path, std::string_view machine) {
   TUTTI_ASSIGN(text, read_text(path));
   if (!text) return std::optional<CostConstants>();
+  TUTTI_ASSIGN(costs, parse_costs(*text, machine));
+  return std::optional(costs);
+}
+
+Result<CostConstants> parse_costs(std::string_view text, std::string_view machine) {
   try {
-    const toml::table root = toml::parse(*text);
+    const toml::table root = toml::parse(text);
     if (root["machine"].value_or(std::string_view()) != machine)
       return fail(Code::invalid_argument, "it is of another machine: \"{}\"", root["machine"].value_or(std::string("?")));
     CostConstants costs;
@@ -48,7 +53,7 @@ Result<std::optional<CostConstants>> read_costs(const std::string &path, std::st
         bad = name;
     });
     if (!bad.empty()) return fail(Code::invalid_argument, "costs.{} is no number from 0 to 1e15", bad);
-    return std::optional(costs);
+    return costs;
   } catch (const std::exception &e) { // toml::parse_error, or out of memory
     return fail(Code::invalid_argument, "it is no TOML: {}", e.what());
   }

@@ -56,9 +56,12 @@ template <class F> Status for_each_part(std::string_view text, char by, F &&fn) 
 
 } // namespace
 
-Result<NameFilter> NameFilter::parse(std::string_view text, std::string_view origin, std::string_view what,
+Result<NameFilter> NameFilter::parse(std::string_view given, std::string_view origin, std::string_view what,
                                      std::span<const std::string> known) {
   NameFilter filter;
+  std::string text(given); // messages about it are one line
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   filter.origin_ = origin;
   auto one_part = [&](std::string_view part) -> Status {
     Rule rule;

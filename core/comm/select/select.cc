@@ -4,6 +4,7 @@
 #include "log/log.h"
 #include "plan/chunks.h"
 #include "plan/groups.h"
+#include "plugin/guard.h"
 #include <algorithm>
 
 namespace tutti {
@@ -246,8 +247,8 @@ void Selector::ask_tuner(const tutti_tune_query &query, const Limits &limits, st
     c.flags = w->flags;
     candidates.push_back(c);
   }
-  const auto status = in_.tuner.table->rate(in_.tuner.plugin->state, &query, candidates.data(),
-                                            static_cast<uint32_t>(candidates.size()), sizeof(tutti_candidate));
+  const auto status = guarded(in_.tuner.plugin, "rate", in_.tuner.table->rate, in_.tuner.plugin->state, &query,
+                              candidates.data(), static_cast<uint32_t>(candidates.size()), sizeof(tutti_candidate));
   if (status < 0) {
     const auto why = plugin_error(*in_.tuner.plugin, status, "rating candidates");
     log::write_once(log::Level::warn, log::Subsys::tuning, std::string("tuner ") + in_.tuner.table->name,

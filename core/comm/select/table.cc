@@ -168,7 +168,10 @@ Bytes SelectionTable::encode_refusal(std::string_view why) {
 
 std::optional<std::string> SelectionTable::refusal_in(std::span<const std::byte> text) {
   if (text.empty() || text[0] != std::byte{kRefusal}) return std::nullopt;
-  return std::string(reinterpret_cast<const char *>(text.data()) + 1, text.size() - 1);
+  std::string out(reinterpret_cast<const char *>(text.data()) + 1, text.size() - 1);
+  std::replace_if(
+      out.begin(), out.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?'); // it becomes a line of messages
+  return out;
 }
 
 Result<SelectionTable> SelectionTable::decode(std::span<const std::byte> text, const Registry &registry) {

@@ -174,7 +174,7 @@ void check_cpus(const Host &host, const Job &job, Findings &out) {
             "two waiting ranks on one core slow each other down", fmt::format("at most {} ranks on this host", *online / 2));
 }
 
-void check_numa(const Host &host, const Job &job, Findings &out) {
+void check_numa(const Host &host, const Job &, Findings &out) {
   const auto nodes = cpus_in(host.files.line("/sys/devices/system/node/online"));
   if (nodes.value_or(1) <= 1) return out.ok("numa.nodes", "NUMA: one node");
   if (host.files.number("/proc/sys/kernel/numa_balancing").value_or(0) != 0)
@@ -192,8 +192,6 @@ void check_numa(const Host &host, const Job &job, Findings &out) {
   if (allowed && *allowed < *nodes)
     out.add(Level::note, "numa.mems", fmt::format("memory of nodes {} alone is allowed (of {})", mems, *nodes),
             "buffers of ranks on the other nodes' cores are far away", "cpuset.mems of the container: those of its cores");
-  // Cores per node that this process may use: a rank whose core has no memory near by is slower than its peers.
-  (void)job;
   for (int64_t n = 0; n < std::min<int64_t>(*nodes, 64); n++)
     if (const std::string folder = fmt::format("/sys/devices/system/node/node{}", n); host.files.exists(folder)) {
       const auto total = to_number(words(host.files.value(folder + "/meminfo", fmt::format("Node {} MemTotal", n)) + " 1")[0]);

@@ -112,6 +112,10 @@ std::string pipe_start_line(const PipeStart &start) {
 
 Result<PipeStart> read_pipe_start(Deadline deadline) {
   TUTTI_ASSIGN(line, read_line(deadline));
+  return parse_pipe_start(line);
+}
+
+Result<PipeStart> parse_pipe_start(const std::string &line) {
   const auto json = nlohmann::json::parse(line, nullptr, false);
   PipeStart out;
   if (!json.is_object() || !json.contains("key") || !json["key"].is_string() || !json.contains("settings") ||

@@ -37,6 +37,7 @@ struct PipeStart {
 };
 std::string pipe_start_line(const PipeStart &start);
 Result<PipeStart> read_pipe_start(Deadline deadline);
+Result<PipeStart> parse_pipe_start(const std::string &line);
 Result<std::unique_ptr<Exchange>> pipe_exchange(const PipeStart &start);
 
 std::string hex(std::span<const std::byte> bytes);

@@ -36,6 +36,16 @@ std::optional<Space> space_of(const char *path) {
   return out;
 }
 
+// The exit status of a child; it is killed when it has not ended by the deadline, and -1 then.
+int status_of(pid_t child, Deadline deadline) {
+  const UniqueFd end(static_cast<int>(syscall(SYS_pidfd_open, child, 0u)));
+  pollfd p{end.get(), POLLIN, 0};
+  const bool late = end && poll(&p, 1, deadline.left_ms()) <= 0;
+  if (late || !end) kill(child, SIGKILL);
+  int status = 0;
+  return waitpid(child, &status, 0) == child && !late && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
 // A child reads a word of this process, which it did not start: as one rank of a job reads another's memory.
 int try_process_vm_readv() {
   static const uint64_t word = 0x7475747469;
@@ -47,9 +57,8 @@ int try_process_vm_readv() {
     const ssize_t n = process_vm_readv(parent, &to, 1, &from, 1, 0);
     _exit(n == ssize_t{sizeof word} && copy == word ? 0 : errno & 0xff);
   }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : EPERM;
+  const int status = status_of(child, Deadline::in(std::chrono::seconds(5)));
+  return status < 0 ? EPERM : status;
 }
 
 int errno_of(int fd) { // of a call that opened a descriptor
@@ -147,9 +156,7 @@ std::optional<std::string> output_of(const std::vector<const char *> &command, D
     text.append(buffer, static_cast<size_t>(n));
   }
   if (!whole) kill(child, SIGKILL);
-  int status = 0;
-  waitpid(child, &status, 0);
-  if (!whole || !WIFEXITED(status) || WEXITSTATUS(status) != 0) return std::nullopt;
+  if (status_of(child, deadline) != 0 || !whole) return std::nullopt;
   return text;
 }
 

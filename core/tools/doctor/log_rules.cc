@@ -294,6 +294,7 @@ constexpr Texts kStuckCommands = {"the ranks that the lines wait for: their stac
 constexpr Texts kClosedOurs = {"closed the connection",
                                "control connection closed",
                                "control connection lost",
+                               "not restored in*attempts",
                                "process ended or host unreachable",
                                "the peer has closed the link",
                                ") failed: ",

@@ -1,6 +1,7 @@
 // Between processes: inside a job, or started on other hosts.
 #include "tools/doctor/modes.h"
 #include "bootstrap/launch.h"
+#include "comm/startup.h"
 #include "tools/cli.h"
 #include "tools/doctor/log_explain.h"
 #include "tools/doctor/pairs.h"
@@ -45,9 +46,19 @@ int print_report(const json &report, const Findings &findings, const Args &args)
   const size_t same_host = report.value("same_host", json::array()).size();
   fmt::print("{} host{}, {} pair{} of them, {} pair{} of ranks of one host\n\n", hosts, hosts == 1 ? "" : "s", pairs / 2,
              pairs / 2 == 1 ? "" : "s", same_host, same_host == 1 ? "" : "s");
-  if (args.matrix) fmt::print("{}\n", report.value("matrix", ""));
+  if (const auto matrix = report.find("matrix"); args.matrix && matrix != report.end() && matrix->is_string())
+    fmt::print("{}\n", matrix->get<std::string>());
   print_findings(findings, args);
   return exit_code(findings);
+}
+
+// Without a report: what is known nevertheless. The error has been printed.
+int print_without_report(const std::string &error, const Findings &findings, const Args &args) {
+  if (args.json)
+    fmt::print("{}\n", dump({{"error", error}, {"findings", findings_json(findings)}}, 2));
+  else
+    print_findings(findings, args);
+  return kFailed;
 }
 
 // ---- a job that does not come together: what can be said without it
@@ -96,6 +107,7 @@ int job_failed(const Status &why, const Bootstrap::Launch *launch, const Args &a
       if (f.level == Level::error) print_error(fmt::format("rank {}: {}", rank, f.seen));
     return kFailed;
   }
+  if (args.json) return print_without_report(why.error().line(), findings, args);
   std::istringstream line("error: " + why.error().line());
   const Explanation e = explain_log(line);
   fmt::print("the ranks have not come together, so pairs are not tested{}\n\n",
@@ -116,6 +128,7 @@ int doctor_job(const Args &args) {
     print_error(config.status().error().line());
     return kFailed;
   }
+  provide_services(); // before plugins are opened: ranks may meet through one
   const auto launcher = tools::outer_launcher();
   if (!launcher.ok() || !*launcher) {
     print_error(launcher.ok()
@@ -193,9 +206,9 @@ int doctor_hosts(const Args &args) {
       print_error(report.status().error().line());
       return kUsage;
     }
-    print_findings(findings, args);
+    const int code = print_without_report(report.status().error().line(), findings, args);
     print_error(report.status().error().line());
-    return kFailed;
+    return code;
   }
   findings.add(findings_from(report->value("findings", json::array())));
   return print_report(*report, findings, args);

@@ -37,8 +37,9 @@ struct Agent {
 
 // Not secret, and not this process's own place in a job.
 std::vector<std::pair<std::string, std::string>> settings_to_pass() {
-  constexpr std::string_view kOwn[] = {"TUTTI_COMM_ID", "NCCL_COMM_ID",     "TUTTI_JOB_KEY_FILE", "TUTTI_RANK",
-                                       "TUTTI_NRANKS",  "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE"};
+  constexpr std::string_view kOwn[] = {"TUTTI_COMM_ID",    "NCCL_COMM_ID",     "TUTTI_JOB_KEY_FILE",
+                                       "TUTTI_RANK",       "TUTTI_NRANKS",     "TUTTI_LOCAL_RANK",
+                                       "TUTTI_LOCAL_SIZE", "TUTTI_RENDEZVOUS", "TUTTI_JOB_NAME"};
   std::vector<std::pair<std::string, std::string>> out;
   for (char **e = environ; *e; e++) {
     const std::string_view word = *e;

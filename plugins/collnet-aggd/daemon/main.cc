@@ -2,6 +2,7 @@
 #include "log/log.h"
 #include "server.h"
 #include "status.h"
+#include "status_text.h"
 #include <cerrno>
 #include <CLI/CLI.hpp>
 #include <csignal>

@@ -168,35 +168,4 @@ std::string metrics_text(const Server &server) {
   return out;
 }
 
-std::string status_text(const std::string &text) {
-  const json all = json::parse(text, nullptr, false);
-  if (!all.is_object()) return text;
-  const auto kib = [](const json &bytes) { return bytes.get<uint64_t>() >> 10; };
-  const json &memory = all["memory"], &totals = all["totals"];
-  std::string out =
-      fmt::format("up {} s, epoch {}{}{}\n", all["uptime_s"].get<int64_t>(), all["epoch"].get<std::string>(),
-                  all["draining"].get<bool>() ? ", shutting down" : "",
-                  all["parent"].get<std::string>().empty() ? std::string() : ", below " + all["parent"].get<std::string>());
-  out += fmt::format("memory: {} of {} KiB reserved, {} at most so far\n", kib(memory["reserved"]), kib(memory["limit"]),
-                     kib(memory["most"]));
-  out +=
-      fmt::format("so far: {} groups, {} joins refused, {} chunks, {} KiB in, {} KiB out, {} strangers ({} with another key)\n",
-                  totals["groups"].get<uint64_t>(), totals["refused"].get<uint64_t>(), totals["chunks"].get<uint64_t>(),
-                  kib(totals["bytes_in"]), kib(totals["bytes_out"]), totals["strangers"].get<uint64_t>(),
-                  totals["wrong_key"].get<uint64_t>());
-  for (const auto &[reason, n] : totals["ended_groups"].items())
-    out += fmt::format("groups that ended by {}: {}\n", reason, n.get<uint64_t>());
-  for (const json &g : all["groups"]) {
-    out += fmt::format("job {}: {}, {} members, window {} KiB, {} KiB reserved, {} chunks\n", g["job"].get<std::string>(),
-                       g["state"].get<std::string>(), g["members"].get<uint32_t>(), kib(g["window"]), kib(g["reserved"]),
-                       g["chunks"].get<uint64_t>());
-    for (const json &c : g["here"])
-      out += fmt::format("  {} {} from {}: {} chunks, {} bytes wait\n", c["daemon"].get<bool>() ? "daemon of" : "member",
-                         c["members"].get<std::string>(), c["from"].get<std::string>(), c["chunks"].get<uint64_t>(),
-                         c["waiting_bytes"].get<uint64_t>());
-    if (g.contains("error")) out += "  ended: " + g["error"].get<std::string>() + "\n";
-  }
-  return out;
-}
-
 } // namespace tutti::aggd

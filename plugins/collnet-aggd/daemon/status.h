@@ -6,7 +6,6 @@ namespace tutti::aggd {
 
 std::string status_json(const Server &server);
 std::string metrics_text(const Server &server);
-std::string status_text(const std::string &json); // of status_json(), for people
 // Answers one question and closes: status on the admin socket, metrics over HTTP.
 std::unique_ptr<Source> make_query(Server &server, Fd fd, bool http);
 

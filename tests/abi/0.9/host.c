@@ -126,7 +126,7 @@ static void drive(const tutti_net_v1 *net, struct side *s) {
   for (int32_t i = 0; i < n; i++) need(c[i].status == TUTTI_OK && c[i].bytes == sizeof(s->word), "a message failed"), s->done++;
 }
 static void open_side(void *state, const tutti_net_v1 *net, struct side *s) {
-  const tutti_net_ctx_config cfg = {sizeof(cfg), -1, 1, 0, 2};
+  const tutti_net_ctx_config cfg = {sizeof(cfg), -1, 1, 0, 2, 0, 0};
   const tutti_region region = {sizeof(region), TUTTI_MEM_HOST, &s->word, sizeof(s->word), -1, -1, 0};
   need(net->ctx_create(state, 0, &cfg, &s->ctx) == TUTTI_OK, "ctx_create failed");
   need(net->mr_register(s->ctx, &region, &s->mr) == TUTTI_OK, "mr_register failed");

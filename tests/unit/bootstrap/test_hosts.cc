@@ -3,6 +3,7 @@
 #define DOCTEST_CONFIG_IMPLEMENT
 #include "bootstrap/wire.h"
 #include "processes.h"
+#include <cstring>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -243,11 +244,69 @@ TEST_CASE("IPv6 suffices, also with link-local addresses only") {
   check_talk(hosts, {{"TUTTI_SOCKET_IFNAME", "veth"}});
 }
 
+TEST_CASE("a link that is down for longer than silence may last comes back, and nothing is lost") {
+  const Hosts hosts;
+  REQUIRE(hosts.good());
+  REQUIRE(hosts.up("10.77.0.{}/24"));
+  constexpr uint64_t kMessages = 200;
+  const auto tag = make_tag(MsgKind::user, 3);
+  auto ranks = four(hosts, {{"TUTTI_SOCKET_DEAD_AFTER", "2s"}}, [&](Bootstrap &b, const Say &say) {
+    const int peer = (b.rank() + 2) % 4;
+    const auto exchange = [&](uint64_t from) -> Status {
+      for (uint64_t i = from; i < from + kMessages; i++) TUTTI_TRY(b.send(peer, tag, std::as_bytes(std::span(&i, 1))));
+      for (uint64_t i = from; i < from + kMessages; i++) {
+        auto m = b.recv(peer, tag, soon(), "t");
+        if (!m.ok()) return m.status();
+        uint64_t n = 0;
+        std::memcpy(&n, m.value().data.data(), std::min(sizeof n, m.value().data.size()));
+        if (n != i) return fail(Code::internal, "got {} instead of {}", n, i);
+      }
+      return {};
+    };
+    say(line(exchange(0)));
+    const auto gone = b.recv(b.rank(), make_tag(MsgKind::user, 9), Deadline::in(4s), "t"); // the connections are lost meanwhile
+    say(line(gone));
+    say(line(exchange(kMessages)));
+    say(line(b.barrier(soon(), "t")));
+    b.expect_close();
+  });
+  for (auto &c : ranks) REQUIRE(c.read_line() == "");
+  REQUIRE(hosts.ip(0, "link set veth0 down"));
+  bool told = false;
+  for (auto &c : ranks) told = c.read_line().find(") lost ") != std::string::npos || told;
+  CHECK(told); // by whoever has noticed so far
+  REQUIRE(hosts.ip(0, "link set veth0 up"));
+  for (auto &c : ranks) CHECK(c.read_line() == "");
+  for (auto &c : ranks) CHECK(c.read_line() == "");
+  for (auto &c : ranks) CHECK(reap(c) == 0);
+}
+
+TEST_CASE("a process killed on another host is found within seconds, though connections may come back") {
+  const Hosts hosts;
+  REQUIRE(hosts.good());
+  REQUIRE(hosts.up("10.77.0.{}/24"));
+  auto ranks = four(hosts, {}, [](Bootstrap &b, const Say &say) {
+    say("joined");
+    if (b.rank() >= 2) pause(); // both of the other host: nobody there tells
+    say(line(b.recv(3, make_tag(MsgKind::user, 9), soon(), "t")));
+  });
+  for (auto &c : ranks) REQUIRE(c.read_line() == "joined");
+  const auto began = Clock::now();
+  for (size_t r : {2, 3}) kill(ranks[r].pid, SIGKILL);
+  for (size_t r : {0, 1}) {
+    const std::string said = ranks[r].read_line();
+    CHECK_MESSAGE(said.find("nobody listens at 10.77.0.2 any more") != std::string::npos, said);
+  }
+  CHECK(Clock::now() - began < 6s);
+  for (auto &c : ranks) reap(c);
+}
+
 TEST_CASE("a link that goes down is found within the time that is set, and the host behind it is named") {
   const Hosts hosts;
   REQUIRE(hosts.good());
   REQUIRE(hosts.up("10.77.0.{}/24"));
-  auto ranks = four(hosts, {{"TUTTI_SOCKET_DEAD_AFTER", "2s"}}, [](Bootstrap &b, const Say &say) {
+  const Environment limits = {{"TUTTI_SOCKET_DEAD_AFTER", "2s"}, {"TUTTI_SOCKET_RECONNECT_TIMEOUT", "0s"}};
+  auto ranks = four(hosts, limits, [](Bootstrap &b, const Say &say) {
     say("joined");
     auto m = b.recv((b.rank() + 2) % 4, make_tag(MsgKind::user, 9), soon(), "t"); // nothing is sent: silence must do
     say(line(m));

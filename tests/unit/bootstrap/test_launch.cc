@@ -157,6 +157,20 @@ TEST_CASE("ranks meet through a file, which is gone afterwards; one left by an e
   reap(late), reap(root);
 }
 
+TEST_CASE("a rank that finds an earlier job's file keeps its patience until rank 0 comes late") {
+  Directory d;
+  const std::string path = d.file("id");
+  const auto id = Bootstrap::create_id(*config());
+  release_id(id.value()); // well formed, and leads nowhere
+  write_file(path, std::string(id.value().internal, sizeof id.value().internal), 0600);
+  auto late = rank_from(1, 2, {{"TUTTI_COMM_ID", "file:" + path}}, 30s);
+  std::this_thread::sleep_for(5s); // doubled at each try, an unbounded patience has overflown by then
+  auto root = rank_from(0, 2, {{"TUTTI_COMM_ID", "file:" + path}});
+  CHECK(late.read_line(30s) == "done");
+  CHECK(root.read_line() == "done");
+  reap(late), reap(root);
+}
+
 TEST_CASE("an id file that others can read, or that belongs to somebody else, is refused") {
   Directory d;
   write_file(d.file("open"), std::string(128, 'x'), 0644);

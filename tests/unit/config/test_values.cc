@@ -1,4 +1,5 @@
 #include "config/parse.h"
+#include "config/secret.h"
 #include "helper.h"
 
 using namespace tutti;
@@ -76,4 +77,12 @@ TEST_CASE("a suggestion is made only for what is close") {
 TEST_CASE("a value in a message is printable and short") {
   CHECK(config::quoted("a\nb") == "\"a?b\"");
   CHECK(config::quoted(std::string(1000, 'x')).size() < 100);
+}
+
+TEST_CASE("a password in a URL is not shown, neither one that should have been encoded") {
+  CHECK(without_password("redis://:secret@h:1/0") == "redis://:***@h:1/0");
+  CHECK(without_password("etcd://u:secret@a,b/p") == "etcd://u:***@a,b/p");
+  CHECK(without_password("redis://u:se/c:re@t@h") == "redis://u:***@h");
+  for (const char *plain : {"", "h:1", "redis://h:1", "redis://u@h", "file:/a@b:c", "u:p@h", "redis://h:1/a"})
+    CHECK(without_password(plain) == plain);
 }

@@ -126,6 +126,8 @@ TEST_CASE("each thing that is wrong in a flight-recorder file is an error that s
   CHECK(why_not(with(text, "\"seq\":3", "\"seq\":1")).find("seq 1 after 2") != std::string::npos);
   CHECK(why_not(with(text, "\"nranks\":4", "\"nranks\":-4")).find("nranks") != std::string::npos);
   CHECK(why_not(with(text, "00ab\"", "00xx\"")).find("hexadecimal") != std::string::npos);
+  constexpr size_t kDeep = 200'000;
+  why_not(with(text, "\"rank\":2", "\"rank\":" + std::string(kDeep, '[') + std::string(kDeep, ']')));
 }
 
 TEST_CASE("any part of a flight-recorder file is read, or refused with one line") {

@@ -30,7 +30,7 @@ ProcessReport sample() {
   r.threads = 3;
   r.addresses = {"10.0.0.1:80"};
   CommReport c;
-  c.flight.who = {0xab, 0xcd, "wor\"ld\n", 1, 4, r.host, 77, "1.2.3"};
+  c.flight.who = {0xab, 0xcd, "wor\"ld\n\xff", 1, 4, r.host, 77, "1.2.3"};
   c.flight.written_ns = 20'000'000'000;
   EngineState &s = c.flight.record.state;
   s.enqueued = s.started = 3;
@@ -52,6 +52,7 @@ ProcessReport sample() {
   c.fds = 2;
   c.ways[3] = "net socket eth0";
   c.left = {2};
+  c.restoring[3] = "connection to rank 3 (10.0.0.2) lost 12 s ago, not restored yet: no answer";
   c.set_up_ns = 7;
   r.comms.push_back(c);
   CommReport joining;
@@ -112,6 +113,7 @@ TEST_CASE("a report comes back as it was, whatever bytes its names have") {
   CHECK(back->comms[0].flight.record.state.blocked_ns == 1'500'000'000);
   REQUIRE(back->comms[0].flight.record.state.oldest);
   CHECK(back->comms[1].joining == "rank 1 has not connected");
+  CHECK(back->comms[0].restoring == r.comms[0].restoring);
   CHECK(back->neighbours[0].look.seen == Look::Seen::stopped);
   CHECK(back->more[0].contact.endpoints[1].text() == "[fd00::2]:82");
   CHECK(back->more[0].places == r.more[0].places);
@@ -212,7 +214,9 @@ TEST_CASE("metrics keep the text format: each name has one HELP and TYPE before 
       CHECK(lines.insert(line.substr(0, line.rfind(' '))).second); // no series twice
     }
   }
-  const std::string labels = R"({comm="00000000000000ab",name="wor\"ld\n",rank="1")";
+  const std::string labels = R"({comm="00000000000000ab",name="wor\"ld\n)"
+                             "\xef\xbf\xbd"
+                             R"(",rank="1")";
   for (const std::string &part : std::vector<std::string>{
            "tutti_operations_total" + labels + ",coll=\"all_reduce\"} 2\n", "tutti_stalled" + labels + "} 1\n",
            "tutti_oldest_operation_seconds" + labels + "} 9\n", "tutti_blocked_seconds_total" + labels + "} 1.5\n",

@@ -189,8 +189,14 @@ TEST_CASE("what a host says survives the way, and what is no report is a host th
   for (const char *bad :
        {"", "[]", "{}", "{\"name\": 3}", "{\"name\":\"a\",\"problem\":\"\",\"facts\":[1],\"places\":[],\"findings\":[]}"})
     CHECK_FALSE(report_from(bad).present);
-  CHECK_FALSE(place_from(nlohmann::json::parse(
-      R"({"interface":"e","address":"no","prefix":1,"port":1,"datagrams":1,"mtu":1,"speed":1,"made":false})")));
+  auto said = nlohmann::json::parse(
+      R"({"interface":"e","address":"10.0.0.1","prefix":32,"port":1,"datagrams":1,"mtu":1,"speed":1,"made":false})");
+  CHECK(place_from(said));
+  said["prefix"] = 33;
+  CHECK_FALSE(place_from(said));
+  said["prefix"] = 1;
+  said["address"] = "no";
+  CHECK_FALSE(place_from(said));
 }
 
 TEST_CASE("a listener answers who knows the key, measures, and turns others away") {

@@ -209,7 +209,7 @@ TEST_CASE("hundreds of ranks fit a terminal: ranges instead of lists, no line wi
     else
       j.wait(r, 8, {77}, 40);
   const std::string text = view_text(j.view(), {});
-  CHECK(has(text, "ranks 0-76,78-255: in all_reduce #8 (64 float sum), waits for rank 77"));
+  CHECK(has(text, "ranks 0-76, 78-255: in all_reduce #8 (64 float sum), waits for rank 77"));
   CHECK(has(text, "rank 77: idle after all_reduce #7 (64 float sum)"));
   CHECK(has(text, "host n3: pids 1192-1255: answering"));
   size_t lines = 0;

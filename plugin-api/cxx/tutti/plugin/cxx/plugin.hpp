@@ -18,6 +18,7 @@
 //   tuner_name  with  void rate(const tutti_tune_query &query, std::vector<tutti_candidate> &candidates)
 //   net_name    see net.hpp, also for tutti.net.rma/1 and tutti.net.counters/1
 //   collnet_name  see collnet.hpp
+//   store_name  see store.hpp
 // `options` may be left out; its last element is {}.
 #ifndef TUTTI_PLUGIN_CXX_PLUGIN_HPP
 #define TUTTI_PLUGIN_CXX_PLUGIN_HPP
@@ -26,6 +27,7 @@
 #include "net.hpp"
 #include "net_optional.hpp"
 #include "plan_writer.hpp"
+#include "store.hpp"
 #include "tables.hpp"
 
 namespace tutti::plugin {
@@ -40,7 +42,7 @@ template <class P> struct has_options<P, std::void_t<decltype(P::options)>> : st
 
 template <class P> struct Descriptor {
   struct Ids {
-    const char *id[8] = {};
+    const char *id[9] = {};
   };
   static constexpr Ids list() {
     Ids out;
@@ -55,6 +57,7 @@ template <class P> struct Descriptor {
     if constexpr (has_algo<P>::value) out.id[n++] = TUTTI_ALGO;
     if constexpr (has_proto<P>::value) out.id[n++] = TUTTI_PROTO;
     if constexpr (has_tuner<P>::value) out.id[n++] = TUTTI_TUNER;
+    if constexpr (has_store<P>::value) out.id[n++] = TUTTI_STORE;
     return out;
   }
   static constexpr Ids ids = list();
@@ -85,6 +88,9 @@ template <class P> struct Descriptor {
     }
     if constexpr (has_tuner<P>::value) {
       if (want == TUTTI_TUNER) return &TunerTable<P>::value;
+    }
+    if constexpr (has_store<P>::value) {
+      if (want == TUTTI_STORE) return &StoreTable<P>::value;
     }
     return nullptr;
   }

@@ -12,5 +12,6 @@
 #include "net_rma.h"
 #include "profiler.h"
 #include "proto.h"
+#include "store.h"
 #include "tuner.h"
 #endif
