@@ -176,6 +176,7 @@ private:
     in.library = library_version();
     in.left_ns = in.span_ns = 20'000'000'000;
     in.ids = hash_ids(std::span(&id, 1));
+    in.security = "authenticated";
     in.contact.process = {random_u64(), random_u64()};
     in.contact.host = random_u64();
     in.contact.pid = 7;
