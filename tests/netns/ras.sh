@@ -27,7 +27,7 @@ export TUTTI_CALIBRATE=off TUTTI_JOB_KEY_FILE=$dir/key
 for r in 0 1 2 3; do
   ns=$a
   ((r > 1)) && ns=$b
-  TUTTI_RANK=$r TUTTI_NRANKS=4 TUTTI_COMM_ID=10.77.0.1:4477 TUTTI_INIT_TIMEOUT=60s TUTTI_SOCKET_DEAD_AFTER=3s \
+  TUTTI_RANK=$r TUTTI_NRANKS=4 TUTTI_COMM_ID=10.77.0.1:4477 TUTTI_INIT_TIMEOUT=60s TUTTI_SOCKET_DEAD_AFTER=3s TUTTI_SOCKET_RECONNECT_TIMEOUT=300s \
     ip netns exec $ns "$tutti" perf all_reduce -b 64 -e 64 -n 100000000 -w 1 -c 0 >"$dir/out.$r" 2>&1 &
   pids+=($!)
 done
