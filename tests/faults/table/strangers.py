@@ -191,7 +191,7 @@ def another_job(job):
     job.reach("operation")
     job.tell(0)
     job.wait(job.row.limit())
-    ended = other.wait(10)
+    ended = other.wait(40)
     last = other.ranks[1].last()
     other.end()
     return [] if ended and last and last["result"] != 0 else ["the other job's rank was let in, or hangs"]
