@@ -1,6 +1,7 @@
 // A net for tests that insists on all that net.h lets a device insist on: the template's sockets, behind registrations that are
 // checked with every buffer, answers, and one-sided reads by process_vm_readv. Whoever breaks a promise gets an error from the
 // next progress(), and so fails the test's operation.
+#include <cstdlib>
 #include <tutti/plugin/cxx/plugin.hpp>
 #undef TUTTI_CXX_PLUGIN
 #define TUTTI_CXX_PLUGIN(Class)
@@ -248,6 +249,7 @@ struct Net {
     inner_.device_info(dev, out);
     std::strcpy(out.name, "strict0");
     out.flags |= TUTTI_NET_NEEDS_MR | TUTTI_NET_ANSWERS;
+    if (std::getenv("TEST_STRICT_REACHES_OUT")) out.flags &= ~uint32_t{TUTTI_NET_LOOPBACK}; // so it says
   }
   std::unique_ptr<Ctx> ctx_create(uint32_t dev, const tutti_net_ctx_config &) {
     if (dev != 0) fail(TUTTI_ERR_INVALID, "there is no device ", dev);
