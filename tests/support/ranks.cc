@@ -58,7 +58,7 @@ bool read_all(int fd, void *to, size_t n) {
     if (r.comm) EXPECT_OK(r, tuttiCommDestroy(r.comm));
   }
   std::fflush(nullptr);
-  std::_Exit(r.failures ? 1 : kPassed);
+  end_process(r);
 }
 
 // This process's environment with those of `lists` in the place of what they name; borrowed from both.
@@ -129,6 +129,10 @@ int reap(const Child &c, int rank, const ProcessOptions &options) {
 }
 
 } // namespace
+
+void end_process(const Rank &r) {
+  std::_Exit(r.failures ? 1 : kPassed);
+}
 
 bool Rank::expect(bool ok, const char *text, const char *file, int line) {
   if (ok) return true;

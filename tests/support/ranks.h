@@ -46,6 +46,8 @@ struct ProcessOptions {
   std::vector<int> may_die = {}; // ranks whose death by a signal is expected
   bool init = true;              // false: the body gets the id and no communicator
 };
+// Of run_processes(): the process ends as it is, with what its rank has found so far.
+[[noreturn]] void end_process(const Rank &r);
 // Processes that run the same test case again up to this call, then `body`. Returns failed expectations and unexpected ends.
 int run_processes(int n, const ProcessOptions &options, const ProcessBody &body);
 inline int run_processes(int n, const Body &body, ProcessOptions options = {}) {
