@@ -112,7 +112,9 @@ void Member::pass_on(uint64_t seq, int origin, Direction dir, const Piece &piece
   w.raw(*piece);
   const int peer = dir == up ? next() : prev();
   if (service_.on_thread()) return push(peer, FrameType::gather, seq, w.take(), {});
+  posted_ += kFrameHeader + w.size();
   service_.post([self = shared_from_this(), peer, seq, data = w.take()]() mutable {
+    self->posted_ -= kFrameHeader + data.size();
     self->push(peer, FrameType::gather, seq, std::move(data), {});
   });
 }
@@ -242,10 +244,10 @@ Status Member::send(int to, uint64_t tag, std::span<const std::byte> data, int f
     return locate(Status(about(to, Code::remote,
                                fmt::format("more than {} bytes wait to be sent to other ranks; {} does not read{}", kSendBytes,
                                            name(to), outage_note()))));
-  posted_ += bytes.size();
+  posted_ += kFrameHeader + bytes.size();
   auto held = std::make_shared<UniqueFd>(std::move(copy)); // std::function wants copyable things
   service_.post([self = shared_from_this(), to, tag, held, b = std::move(bytes)]() mutable {
-    self->posted_ -= b.size(); // from here on counted by the link
+    self->posted_ -= kFrameHeader + b.size(); // from here on counted by the link
     self->push(to, FrameType::message, tag, std::move(b), std::move(*held));
   });
   return {};

@@ -173,7 +173,7 @@ bool Member::may_resume(int peer, const Link &link) const {
     return false; // while ranks join, the root names who has gone; within a host connections do not get lost
   if (config_->duration("socket.reconnect_timeout").count() == 0) return false;
   std::lock_guard lock(m_);
-  return !(closing_ || closed_) || !link.kept.empty(); // what was sent before the end may have to be sent again
+  return !(closing_ || closed_) || !link.kept.empty() || posted_ > 0; // what was sent before the end may have to be sent again
 }
 
 void Member::interrupted(int peer, Link &link, const Status &why) {

@@ -1,4 +1,5 @@
 // What rank 0 tells all ranks about the channels.
+#include "base/fork.h"
 #include "comm/channels.h"
 #include <algorithm>
 #include <cstring>
@@ -63,7 +64,7 @@ Bytes ChannelPlan::encode_refusal(const Status &why) {
 }
 
 Result<std::shared_ptr<const ChannelPlan>> ChannelPlan::decode(std::span<const std::byte> told, uint64_t comm_id) {
-  static std::mutex mutex; // guards known
+  static auto &mutex = *new ChildFreeMutex; // guards known
   static auto *known = new std::map<uint64_t, std::weak_ptr<const ChannelPlan>>;
   std::lock_guard lock(mutex);
   std::erase_if(*known, [](const auto &entry) { return entry.second.expired(); });

@@ -15,18 +15,26 @@ using log::Subsys;
 
 const uint64_t kMachineTag = make_tag(MsgKind::internal, 0x6d61'6368);
 
-std::vector<uint32_t> devices_of(const ClusterHost &host, int32_t port) {
+// Indices into `names`, which grows by what it lacks.
+std::vector<uint32_t> devices_of(const ClusterHost &host, int32_t port, std::vector<std::string> *names) {
   std::vector<uint32_t> out;
   if (port < 0) return out;
-  for (const int32_t dev : host.ports[static_cast<size_t>(port)].devs)
-    if (dev >= 0) out.push_back(static_cast<uint32_t>(dev));
+  const ClusterPort &p = host.ports[static_cast<size_t>(port)];
+  for (size_t i = 0; i < p.devs.size(); i++) {
+    if (p.devs[i] < 0) continue;
+    const auto at = std::find(names->begin(), names->end(), p.dev_names[i]);
+    out.push_back(static_cast<uint32_t>(at - names->begin()));
+    if (at == names->end()) names->push_back(p.dev_names[i]);
+  }
   return out;
 }
 
 bool several_devices(const Cluster &cluster) {
   return std::any_of(cluster.hosts.begin(), cluster.hosts.end(), [](const ClusterHost &host) {
-    std::set<int32_t> devs;
-    for (const ClusterPort &port : host.ports) devs.insert(port.devs.begin(), port.devs.end());
+    std::set<std::string_view> devs;
+    for (const ClusterPort &port : host.ports)
+      for (size_t i = 0; i < port.devs.size(); i++)
+        if (port.devs[i] >= 0) devs.insert(port.dev_names[i]);
     return devs.size() > 1;
   });
 }
@@ -80,7 +88,7 @@ void ChannelSearch::describe(RankFacts *mine) {
   for (int r = 0; r < me; r++)
     if (bootstrap_.peer(r).host == bootstrap_.peer(me).host) return;
   if (!files_named(*config_) && !nothing().empty()) return;
-  auto machine = host_machine(*config_, net_);
+  auto machine = host_machine(*config_, survey_);
   if (machine.ok()) {
     here_ = *machine;
     mine->machine = here_->digest;
@@ -166,6 +174,7 @@ Result<Bytes> ChannelSearch::run(std::span<const RankFacts> facts, const Topolog
 
 NetRoutes net_routes(const Cluster &cluster, const Topology &topology, int rank) {
   const auto host = static_cast<size_t>(topology.node_of_rank[static_cast<size_t>(rank)]);
+  std::vector<std::string> names;
   std::vector<NetRoutes::Channel> channels;
   for (const ClusterChannel &c : cluster.channels) {
     NetRoutes::Channel out;
@@ -176,16 +185,16 @@ NetRoutes net_routes(const Cluster &cluster, const Topology &topology, int rank)
     out.tree = c.children[static_cast<size_t>(rank)];
     if (c.parent[static_cast<size_t>(rank)] >= 0) out.tree.push_back(c.parent[static_cast<size_t>(rank)]);
     const ClusterChannel::Use &use = c.hosts[host];
-    out.in = devices_of(cluster.hosts[host], use.port_in);
-    out.out = devices_of(cluster.hosts[host], use.port_out);
-    out.by_tree = devices_of(cluster.hosts[host], use.port_tree);
+    out.in = devices_of(cluster.hosts[host], use.port_in, &names);
+    out.out = devices_of(cluster.hosts[host], use.port_out, &names);
+    out.by_tree = devices_of(cluster.hosts[host], use.port_tree, &names);
     channels.push_back(std::move(out));
   }
   std::vector<NetRoutes::Spot> spots;
   std::vector<uint32_t> ranks_on(topology.node_count, 0);
   for (const int32_t node : topology.node_of_rank)
     spots.push_back({ranks_on[static_cast<size_t>(node)]++, static_cast<uint32_t>(node)});
-  return {std::move(channels), std::move(spots), several_devices(cluster)};
+  return {std::move(names), std::move(channels), std::move(spots), several_devices(cluster)};
 }
 
 std::string ranks_text(std::span<const int32_t> ranks) {

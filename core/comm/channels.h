@@ -22,8 +22,8 @@ struct ChannelPlan {
 // One rank's part in the search, in the order of the calls.
 class ChannelSearch {
 public:
-  ChannelSearch(Bootstrap &bootstrap, std::shared_ptr<const Config> config, Iface<tutti_net_v1> net)
-      : bootstrap_(bootstrap), config_(std::move(config)), net_(net) {}
+  ChannelSearch(Bootstrap &bootstrap, std::shared_ptr<const Config> config, NetSurvey &survey)
+      : bootstrap_(bootstrap), config_(std::move(config)), survey_(survey) {}
   // For the facts that ranks compare: on a host's lowest rank, where there is something to choose or a file was named.
   void describe(RankFacts *mine);
   // Of a host whose description was asked for and is wrong, the same on all ranks.
@@ -38,7 +38,7 @@ private:
 
   Bootstrap &bootstrap_;
   std::shared_ptr<const Config> config_;
-  Iface<tutti_net_v1> net_;
+  NetSurvey &survey_;
   std::shared_ptr<const HostMachine> here_; // null where this rank described nothing
 };
 

@@ -1,6 +1,7 @@
 // tutti/core/comm/communicator.h: one rank's communicator, behind tuttiComm_t.
 #pragma once
 #include "bootstrap/bootstrap.h"
+#include "comm/machine.h"
 #include "comm/select/select.h"
 #include "exec/engine.h"
 #include "ras/flight.h"
@@ -265,6 +266,7 @@ private:
   LinkClass slowest_ = LinkClass::local;
   std::string no_pull_; // what some rank has against reading its peers' memory; the same on all ranks
   Iface<tutti_net_v1> net_;
+  NetSurvey survey_; // of it, while this communicator is set up
   Iface<tutti_tuner_v1> tuner_;
   SelectionTable selection_;
   SelectionTable plain_selection_;           // without collnet; only where that is in use

@@ -100,7 +100,7 @@ Status Group::issue() {
     // All that can be issued is. The oldest operation here has its counterparts in the queues of the others.
     const Communicator *full = held_up_.comms.front();
     const auto engine = full->shared_engine();
-    if (engine) (void)engine->wait(engine->enqueued() - Engine::kQueue / 2); // an error is told by the call that waits for it
+    if (engine) (void)engine->reach(engine->enqueued() - Engine::kQueue / 2); // an error is told by the call that waits for it
   }
   return first;
 }

@@ -1,4 +1,5 @@
 #include "comm/handle.h"
+#include "base/fork.h"
 #include <deque>
 #include <linux/membarrier.h>
 #include <new>
@@ -14,7 +15,7 @@ thread_local Error last = no_error();
 // Freed handles. The one freed longest ago serves again, and only when there are many: who uses a handle after its end is told.
 struct Freed {
   static constexpr size_t kKept = 1024;
-  std::mutex mutex; // guards handles
+  ChildFreeMutex mutex; // guards handles
   std::deque<tuttiComm *> handles;
 };
 Freed &freed() {

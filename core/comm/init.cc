@@ -71,22 +71,22 @@ std::optional<std::pair<Bytes, Bytes>> parted(std::span<const std::byte> both) {
 }
 
 // The devices of rank 0's host that channels use, as one; without channels the fastest. What cannot be asked bounds nothing.
-CostModel::Device devices_in_use(const Iface<tutti_net_v1> &net, const ClusterHost *host) {
-  const auto devices = net_devices(net);
+CostModel::Device devices_in_use(NetSurvey &survey, const ClusterHost *host) {
+  const auto &devices = survey.devices();
   if (!devices.ok()) {
-    log::warn(Subsys::net, "cost model: network {} bounds nothing: {}", net.table->name, devices.status().error().message);
+    log::warn(Subsys::net, "cost model: network {} bounds nothing: {}", survey.net().table->name,
+              devices.status().error().message);
     return {};
   }
-  std::set<int32_t> used;
+  std::set<std::string_view> used;
   if (host)
-    for (const ClusterPort &port : host->ports) used.insert(port.devs.begin(), port.devs.end());
+    for (const ClusterPort &port : host->ports) used.insert(port.dev_names.begin(), port.dev_names.end());
   CostModel::Device all, fastest;
-  for (size_t i = 0; i < devices->size(); i++) {
-    const tutti_net_dev &d = (*devices)[i];
+  for (const tutti_net_dev &d : *devices) {
     if (d.flags & TUTTI_NET_LOOPBACK) continue;
     const double speed = d.speed_mbps / 8.0, latency = d.latency_ns * 1e-3;
     if (speed > fastest.bytes_per_us) fastest = {speed, latency};
-    if (speed <= 0 || !used.contains(static_cast<int32_t>(i))) continue;
+    if (speed <= 0 || !used.contains({d.name, strnlen(d.name, sizeof d.name)})) continue;
     all.latency_us = all.bytes_per_us > 0 ? std::min(all.latency_us, latency) : latency;
     all.bytes_per_us += speed;
   }
@@ -134,7 +134,8 @@ Status Communicator::set_up() {
       why = "all ranks share memory";
     log::info(Subsys::net, "comm {:#x}: network {} ({})", b.comm_id(), net_ ? net_.table->name : "none", why);
     RankFacts mine = make_facts(*options_.config, *p.registry, tuner_, net_);
-    ChannelSearch search(b, options_.config, net_);
+    survey_ = NetSurvey(net_);
+    ChannelSearch search(b, options_.config, survey_);
     search.describe(&mine);
     TUTTI_ASSIGN(encoded, b.allgather(mine.encode(), deadline, "comparing versions and settings"));
     std::vector<RankFacts> facts;
@@ -245,7 +246,7 @@ Status Communicator::set_up_collnet() {
   if (nranks_ == 1) return {};
   TUTTI_ASSIGN(p, process());
   CollnetSetup setup(*core_->bootstrap, *core_->engine, *options_.config, *p.registry, topology_, core_->job,
-                     net_ ? static_cast<uint32_t>(devices_in_use(net_, nullptr).bytes_per_us * 8) : 0);
+                     net_ ? static_cast<uint32_t>(devices_in_use(survey_, nullptr).bytes_per_us * 8) : 0);
   auto facts = setup.run(Deadline::in(options_.config->duration("core.init_timeout")));
   if (!facts.ok()) {
     if (!core_->bootstrap->failed()) farewell();
@@ -299,7 +300,7 @@ Status Communicator::share_table(const Selector::Input &in, const Topology &topo
     CostConstants costs = machine_costs(*options_.config, host_cpus_);
     CostModel::Device device;
     if (net_ && topology_.node_count > 1)
-      device = devices_in_use(net_, channels_->cluster ? &channels_->cluster->hosts.front() : nullptr);
+      device = devices_in_use(survey_, channels_->cluster ? &channels_->cluster->hosts.front() : nullptr);
     apply_bandwidths(*options_.config, &costs, &device);
     (*to)->use_model(cost_model(topology, costs, device));
     auto table = (*to)->table();

@@ -154,9 +154,10 @@ inline uint64_t Communicator::key_of(const Op &op, uint32_t bucket) {
   args.instead = way.instead;
   args.call = op.info;
   args.call.number = number_;
-  if (!stream) [[likely]]
-    return enqueue(way.bound, args, {});
-  return enqueue(way.bound, args, {&stream, 1});
+  Status s = stream ? enqueue(way.bound, args, {&stream, 1}) : enqueue(way.bound, args, {});
+  if (!s.ok()) [[unlikely]]
+    number_--; // nothing was sent: the call did not happen
+  return s;
 }
 
 Status Communicator::submit(const Op &op, tuttiStream_t stream) {

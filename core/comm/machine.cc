@@ -1,4 +1,6 @@
 #include "comm/machine.h"
+#include "base/fork.h"
+#include "base/hash.h"
 #include "log/log.h"
 #include "plugin/guard.h"
 #include "topology/cluster.h"
@@ -6,6 +8,7 @@
 #include "topology/net_devices.h"
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <mutex>
@@ -15,13 +18,30 @@ namespace {
 
 using log::Subsys;
 
-uint64_t digest_of(std::span<const std::byte> bytes) { // FNV-1a
-  uint64_t h = 0xcbf2'9ce4'8422'2325ull;
-  for (const std::byte b : bytes) h = (h ^ static_cast<uint8_t>(b)) * 0x100'0000'01b3ull;
-  return h ? h : 1;
+using Devices = std::vector<tutti_net_dev>;
+
+Result<Devices> net_devices(const Iface<tutti_net_v1> &net) {
+  const auto turn = plugin_setup(net.plugin);
+  uint32_t count = 0;
+  void *state = net.plugin ? net.plugin->state : nullptr;
+  if (const tutti_status s = guarded(net.plugin, "device_count", net.table->device_count, state, &count); s < 0)
+    return plugin_error(*net.plugin, s, "listing devices");
+  Devices out(count);
+  for (uint32_t i = 0; i < count; i++) {
+    out[i].struct_size = sizeof out[i];
+    if (const tutti_status s = guarded(net.plugin, "device_info", net.table->device_info, state, i, &out[i]); s < 0)
+      return plugin_error(*net.plugin, s, fmt::format("describing device {}", i));
+  }
+  return out;
 }
 
-Result<std::shared_ptr<const HostMachine>> describe(const Config &config, Iface<tutti_net_v1> net) {
+std::vector<std::string> names_of(const Devices &devices) {
+  std::vector<std::string> names;
+  for (const tutti_net_dev &d : devices) names.emplace_back(d.name, ::strnlen(d.name, sizeof d.name));
+  return names;
+}
+
+Result<std::shared_ptr<const HostMachine>> describe(const Config &config, bool with_net, const Devices &devices) {
   const auto t0 = Clock::now();
   auto out = std::make_shared<HostMachine>();
   MachineFile file;
@@ -30,8 +50,7 @@ Result<std::shared_ptr<const HostMachine>> describe(const Config &config, Iface<
     file = std::move(read);
   }
   TUTTI_ASSIGN(notes, complete_machine(&file));
-  if (net) {
-    TUTTI_ASSIGN(devices, net_devices(net));
+  if (with_net) {
     const std::vector<std::string> merged = add_net_devices(&file, devices);
     notes.insert(notes.end(), merged.begin(), merged.end());
   }
@@ -40,7 +59,7 @@ Result<std::shared_ptr<const HostMachine>> describe(const Config &config, Iface<
   out->notes = std::move(notes);
   out->notes.insert(out->notes.end(), machine.notes().begin(), machine.notes().end());
   out->encoded = encode_machine(machine);
-  out->digest = digest_of(out->encoded);
+  out->digest = std::max<uint64_t>(1, fnv1a(out->encoded));
   out->machine = std::move(machine);
   out->took_ms = std::chrono::duration<double, std::milli>(Clock::now() - t0).count();
   log::info(Subsys::graph, "this host was described in {:.1f} ms: {} NUMA nodes, {} GPUs, {} network ports", out->took_ms,
@@ -74,39 +93,44 @@ uint32_t numa_nodes() {
   return std::max(1u, count);
 }
 
-Result<std::vector<tutti_net_dev>> net_devices(Iface<tutti_net_v1> net) {
-  const auto turn = plugin_setup(net.plugin);
-  uint32_t count = 0;
-  void *state = net.plugin ? net.plugin->state : nullptr;
-  if (const tutti_status s = guarded(net.plugin, "device_count", net.table->device_count, state, &count); s < 0)
-    return plugin_error(*net.plugin, s, "listing devices");
-  std::vector<tutti_net_dev> out(count);
-  for (uint32_t i = 0; i < count; i++) {
-    out[i].struct_size = sizeof out[i];
-    if (const tutti_status s = guarded(net.plugin, "device_info", net.table->device_info, state, i, &out[i]); s < 0)
-      return plugin_error(*net.plugin, s, fmt::format("describing device {}", i));
-  }
-  return out;
+const Result<std::vector<tutti_net_dev>> &NetSurvey::devices() {
+  if (!found_) found_ = net_ ? net_devices(net_) : Devices();
+  return *found_;
 }
 
-Result<std::shared_ptr<const HostMachine>> host_machine(const Config &config, Iface<tutti_net_v1> net) {
+Result<std::shared_ptr<const HostMachine>> host_machine(const Config &config, NetSurvey &survey) {
   struct Known {
-    std::mutex mutex; // held while the host is described: ranks of a process wait for the first
+    ChildFreeMutex turn; // held while the host is described: ranks of a process wait for the first
     std::shared_ptr<const HostMachine> machine;
+    std::vector<std::string> devices; // that it has, by number
   };
-  static std::mutex mutex; // guards all, not what is in it
-  static auto *all = new std::map<const void *, Known>;
+  struct All {
+    std::mutex mutex; // guards `of`, and what is known but not the turns
+    std::map<const void *, Known> of;
+  };
+  static auto *const all = [] {
+    auto *made = new All;
+    hold_over_fork(made->mutex);
+    return made;
+  }();
+  const auto &devices = survey.devices();
+  if (!devices.ok()) return devices.status();
+  const std::vector<std::string> names = names_of(*devices);
   Known *known = nullptr;
   {
-    std::lock_guard lock(mutex);
-    known = &(*all)[net.table]; // stays where it is
+    std::lock_guard lock(all->mutex);
+    known = &all->of[survey.net().table]; // stays where it is
   }
-  std::lock_guard lock(known->mutex);
-  if (!known->machine) {
-    TUTTI_ASSIGN(machine, describe(config, net));
-    known->machine = std::move(machine);
+  std::lock_guard turn(known->turn);
+  {
+    std::lock_guard lock(all->mutex);
+    if (known->machine && known->devices == names) return known->machine;
   }
-  return known->machine;
+  TUTTI_ASSIGN(machine, describe(config, static_cast<bool>(survey.net()), *devices));
+  std::lock_guard lock(all->mutex);
+  known->devices = names;
+  known->machine = machine;
+  return machine;
 }
 
 } // namespace tutti

@@ -1,4 +1,5 @@
 #include "comm/plan_check.h"
+#include "base/fork.h"
 #include "base/types.h"
 #include <map>
 #include <mutex>
@@ -8,7 +9,7 @@ namespace {
 
 // Requests whose plans are right, as text, and what the check learnt.
 struct Proved {
-  std::mutex mutex; // guards requests
+  ChildFreeMutex mutex; // guards requests
   std::map<std::string, PlanStats> requests;
 };
 Proved &proved() {

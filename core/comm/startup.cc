@@ -1,4 +1,5 @@
 #include "comm/startup.h"
+#include "base/fork.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/tls.h"
 #include "exec/kernels.h"
@@ -83,7 +84,7 @@ void provide_services() {
 }
 
 Result<Process> process() {
-  static std::mutex mutex; // guards outcome
+  static auto &mutex = *new ChildFreeMutex; // guards outcome
   static std::optional<Result<Process>> outcome;
   std::lock_guard lock(mutex);
   if (!outcome) outcome.emplace(start());

@@ -1,4 +1,5 @@
 #include "comm/stream.h"
+#include "base/fork.h"
 #include "exec/driver.h"
 #include <algorithm>
 #include <unordered_set>
@@ -138,7 +139,7 @@ namespace {
 
 // Live handles of one kind, so that a communicator that goes can be taken out of them.
 template <class T> struct Live {
-  std::mutex mutex; // guards all
+  ChildFreeMutex mutex; // guards all
   std::unordered_set<T *> all;
 };
 template <class T> Live<T> &live() {

@@ -1,3 +1,4 @@
+#include "base/hash.h"
 #include "config/impl.h"
 #include "config/names.h"
 #include "config/secret.h"
@@ -354,10 +355,8 @@ std::string Config::agreement_text() const {
   return out;
 }
 
-uint64_t Config::agreement_hash() const { // FNV-1a
-  uint64_t h = 0xcbf29ce484222325;
-  for (unsigned char c : agreement_text()) h = (h ^ c) * 0x100000001b3;
-  return h;
+uint64_t Config::agreement_hash() const {
+  return fnv1a(agreement_text());
 }
 
 } // namespace tutti

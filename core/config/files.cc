@@ -1,5 +1,6 @@
 #include "config/files.h"
 #include "base/fd.h"
+#include "base/file.h"
 #include "log/log.h"
 #include <cerrno>
 #include <fcntl.h>
@@ -9,7 +10,7 @@
 namespace tutti::config {
 namespace {
 
-constexpr off_t kLargest = 1 << 20; // bytes; a configuration is a few hundred
+constexpr size_t kLargest = 1 << 20; // bytes; a configuration is a few hundred
 
 Status cannot_read(const std::string &name, std::string_view why) {
   return fail(Code::invalid_argument, "configuration file {} cannot be read: {}", name, why).phase("config");
@@ -19,19 +20,6 @@ Status read_error(const std::string &name, int err) {
   Status s = fail_errno(err, fmt::format("configuration file {} cannot be read", name));
   s.error().phase = "config";
   return s;
-}
-
-Result<std::string> read_all(const std::string &name, int fd) {
-  std::string text;
-  char chunk[4096];
-  for (;;) {
-    const ssize_t n = ::read(fd, chunk, sizeof chunk);
-    if (n == 0) return text;
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return read_error(name, errno);
-    text.append(chunk, static_cast<size_t>(n));
-    if (text.size() > static_cast<size_t>(kLargest)) return cannot_read(name, "it is larger than 1 MiB");
-  }
 }
 
 // Why others could have written the file, or "".
@@ -58,7 +46,10 @@ Result<std::optional<std::string>> read_file(const std::string &name, bool must_
                     fmt::format("{} is ignored: {}; name it in TUTTI_CONFIG to use it all the same", name, why));
     return std::optional<std::string>();
   }
-  TUTTI_ASSIGN(text, read_all(name, fd.get()));
+  std::string text;
+  const int err = read_rest(fd.get(), kLargest, &text);
+  if (err == EFBIG) return cannot_read(name, "it is larger than 1 MiB");
+  if (err) return read_error(name, err);
   return std::optional<std::string>(std::move(text));
 }
 

@@ -1,4 +1,5 @@
 #include "exec/bind.h"
+#include "base/hash.h"
 #include "base/types.h"
 #include "exec/kernels.h"
 #include "plan/refs.h"
@@ -15,12 +16,6 @@ constexpr uint32_t kUnlimited = ~0u;
 // Links between ranks of plans that use collnet groups are links of their own: when a group is lost in the middle of an
 // operation, what lies in them stays there.
 constexpr uint16_t kGroupsConn = 0x4000;
-
-uint64_t text_hash(std::string_view text) {
-  uint64_t h = 0xcbf2'9ce4'8422'2325ull;
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100'0000'01b3ull;
-  return h;
-}
 
 class Binder {
 public:
@@ -164,7 +159,7 @@ private:
         return fail(Code::invalid_argument, "{} needs {} messages under way to rank {}, the network takes {}",
                     where(lane_index), plan_.min_depth, l.peer, transport_.net()->window(*ring));
       if (lends) TUTTI_TRY(bind_way_back(*ring));
-      uint64_t mark = text_hash(net && !lends ? "net" : p.name);
+      uint64_t mark = fnv1a(net && !lends ? "net" : p.name);
       if (l.conn < kP2pConn) mark ^= plan_.fingerprint(l, !sending);
       out->push_back({ring, mix32(mark) & ~1u, l.peer});
       b_.has_net |= net;
@@ -196,7 +191,7 @@ private:
       if (q.node_of_rank[static_cast<size_t>(group->members[m])] == q.node_of_rank[static_cast<size_t>(q.root)])
         call->root = static_cast<int32_t>(m);
     TUTTI_ASSIGN(ring, port->ring(number, sending, slot));
-    const uint64_t mark = text_hash("group") ^ plan_.fingerprint(l, !sending);
+    const uint64_t mark = fnv1a("group") ^ plan_.fingerprint(l, !sending);
     out->push_back({ring, mix32(mark) & ~1u, -1, call.get()});
     b_.group_calls.push_back(std::move(call));
     b_.has_groups = true;
@@ -469,7 +464,7 @@ Result<std::unique_ptr<Bound>> bind_plan(Transport &transport, Workspace &worksp
   bound->ahead = posts_once(*bound);
   bound->quick = !bound->multi && !bound->step_major && !bound->has_net && !selection.groups;
   bound->summary = summary_of(*bound);
-  bound->way = mix32(text_hash(bound->way_text()));
+  bound->way = mix32(fnv1a(bound->way_text()));
   return bound;
 }
 

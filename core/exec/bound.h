@@ -74,7 +74,7 @@ struct alignas(64) Lane {
   uint64_t done = 0;        // handler's own: bytes or operands handled in the current iteration
   const Geo *geo = nullptr; // [IN, OUT] of the lane's group
   uint32_t group = 0;
-  bool finished = false, blocked = false;
+  bool finished = false;
   uint8_t *tmp = nullptr; // for composed steps
   uint32_t phase = 0;
   std::vector<BoundStep> plain, with_ops; // without and with pre- and post-operation

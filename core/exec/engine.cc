@@ -96,8 +96,9 @@ Status EngineImpl::set_peers(std::span<const Bytes> infos) {
 
 Result<const Bound *> EngineImpl::bind(std::shared_ptr<const Plan> plan, const Selection &selection, tutti_dtype dtype,
                                        tutti_redop op) {
-  TUTTI_ASSIGN(bound, bind_plan(*transport_, workspace_, std::move(plan), selection, dtype, op));
-  bounds_.push_back(std::move(bound));
+  auto bound = bind_plan(*transport_, workspace_, std::move(plan), selection, dtype, op);
+  if (!bound.ok()) return failed() ? error() : std::move(bound.status()); // another thread may have ended it meanwhile
+  bounds_.push_back(std::move(*bound));
   return static_cast<const Bound *>(bounds_.back().get());
 }
 
@@ -142,7 +143,7 @@ Result<uint64_t> EngineImpl::enqueue(const Bound *bound, const OpArgs &args, std
   if (failed()) return stopped();
   TUTTI_TRY(check_args(*bound, args));
   const uint64_t seq = enqueued_ + 1;
-  if (seq > kQueue && completed() < seq - kQueue) TUTTI_TRY(wait(seq - kQueue));
+  if (seq > kQueue && completed() < seq - kQueue) TUTTI_TRY(reach(seq - kQueue));
   const bool first = completed() == enqueued_;
   if (first) queue_start_ = seq; // nobody reads the queue: its first entry is the one in the cache
   Queued &q = queued(seq);
@@ -176,8 +177,8 @@ Status EngineImpl::take_error(uint64_t seq) {
   return s;
 }
 
-Status EngineImpl::wait(uint64_t seq) {
-  if (completed() >= seq) return take_error(seq);
+Status EngineImpl::reach(uint64_t seq) {
+  if (completed() >= seq) return {};
   const auto round = [&] {
     if (!own()) return false;
     const bool moved = drive_round(polls_);
@@ -186,8 +187,8 @@ Status EngineImpl::wait(uint64_t seq) {
   };
   bool moved = round(); // usually one look is enough, and a waiter need not be announced
   if (completed() >= seq) [[likely]] {
-    TUTTI_TRY(leave_rest());
-    return take_error(seq);
+    leave_rest();
+    return {};
   }
   waiters_.fetch_add(1, std::memory_order_relaxed);
   Idle patience;
@@ -200,14 +201,13 @@ Status EngineImpl::wait(uint64_t seq) {
   }
   waiters_.fetch_sub(1, std::memory_order_relaxed);
   if (completed() < seq) return stopped();
-  TUTTI_TRY(leave_rest());
-  return take_error(seq);
+  leave_rest();
+  return {};
 }
 
 // What is still to be done has no waiter any more.
-Status EngineImpl::leave_rest() {
+void EngineImpl::leave_rest() {
   if (progress_thread_ && completed() < tail_.load(std::memory_order_relaxed)) driver::work_arrived();
-  return {};
 }
 
 Transport::Turn EngineImpl::alone(const std::function<void()> &run) {

@@ -107,8 +107,12 @@ public:
   virtual Status take_error(uint64_t seq) = 0;
   bool clean(uint64_t seq) const { return seq < first_error_.load(std::memory_order_acquire); } // there is no such error
   // Drives this engine, and every now and then all others of the process, until seq has completed or the engine failed. An
-  // error comes after quiesce().
-  virtual Status wait(uint64_t seq) = 0;
+  // error comes after quiesce(). What has failed alone is left for those who wait for it.
+  virtual Status reach(uint64_t seq) = 0;
+  Status wait(uint64_t seq) { // reach() and take_error()
+    TUTTI_TRY(reach(seq));
+    return clean(seq) ? Status() : take_error(seq);
+  }
   // One bounded round of progress; true when something moved. [any thread; returns at once when another drives]
   virtual bool progress() = 0;
 

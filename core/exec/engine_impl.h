@@ -42,7 +42,7 @@ public:
   void release(const Bound *bound) override;
   void skip(const CallInfo &call) override;
   Result<uint64_t> enqueue(const Bound *bound, const OpArgs &args, std::span<const Dependency> after) override;
-  Status wait(uint64_t seq) override;
+  Status reach(uint64_t seq) override;
   Status take_error(uint64_t seq) override;
   bool progress() override;
   void fail(const Error &error) override;
@@ -153,7 +153,7 @@ private:
 
   // engine.cc: waiting
   void idle(Idle &state);
-  Status leave_rest();
+  void leave_rest();
   Status stopped(); // the error, once nothing touches buffers any more
   void on_blocked();
   Nanos patience() { // of the operation that runs

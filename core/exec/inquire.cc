@@ -77,7 +77,8 @@ void EngineImpl::on_inquire(int from, const Diagnose &d, const std::string &text
     std::string by;
     {
       std::lock_guard lock(mutex_); // until the bound has been looked at
-      if (!recorder_.read(seq, &one) || one.call.coll == TUTTI_COLL_SEND_RECV || one.call.number != d.number) continue;
+      if (!recorder_.read(seq, &one) || one.call.coll == TUTTI_COLL_SEND_RECV || one.call.number > d.number) continue;
+      if (one.call.number < d.number) break;                                          // and so are those before it
       if (one.bound && one.started) way = one.bound->way, by = one.bound->way_text(); // before, it may yet run in another way
     }
     if (call_signature(one.call) != d.got) return differ(one.text(), theirs);

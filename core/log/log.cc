@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cctype>
 #include <cerrno>
+#include <cstdio>
 #include <ctime>
 #include <fcntl.h>
 #include <mutex>
@@ -97,7 +98,11 @@ private:
 spdlog::sink_ptr sink_for(const std::string &file, std::chrono::milliseconds patience) {
   if (file.empty() || file == "/dev/stderr") return std::make_shared<OutputSink>(STDERR_FILENO, patience);
   if (file == "/dev/stdout") return std::make_shared<OutputSink>(STDOUT_FILENO, patience);
-  if (!may_block(file)) return std::make_shared<spdlog::sinks::basic_file_sink_mt>(file, true);
+  if (!may_block(file)) {
+    spdlog::file_event_handlers events;
+    events.after_open = [](const spdlog::filename_t &, std::FILE *f) { ::fcntl(::fileno(f), F_SETFD, FD_CLOEXEC); };
+    return std::make_shared<spdlog::sinks::basic_file_sink_mt>(file, true, events);
+  }
   UniqueFd fd(::open(file.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY)); // of a pipe that nobody reads: ENXIO
   if (!fd) throw std::system_error(errno, std::generic_category());
   return std::make_shared<OutputSink>(std::move(fd), patience);

@@ -4,9 +4,9 @@
 // are short enough to fit into it.
 #include "log/output.h"
 #include "base/fd.h"
+#include "base/pipe_signal.h"
 #include <cerrno>
 #include <climits>
-#include <csignal>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -18,31 +18,6 @@ namespace tutti::log {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// A reader that has gone is no reason to end the process: SIGPIPE of our own write is taken back.
-class NoPipeSignal {
-public:
-  NoPipeSignal() {
-    sigset_t pending;
-    sigemptyset(&pipe_);
-    sigaddset(&pipe_, SIGPIPE);
-    sigpending(&pending);
-    theirs_ = sigismember(&pending, SIGPIPE) == 1;
-    if (!theirs_) pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
-  }
-  ~NoPipeSignal() {
-    if (theirs_) return;
-    constexpr timespec now{};
-    while (sigtimedwait(&pipe_, nullptr, &now) < 0 && errno == EINTR) {
-    }
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  NoPipeSignal(const NoPipeSignal &) = delete;
-
-private:
-  sigset_t pipe_, before_{};
-  bool theirs_ = false;
-};
 
 class Descriptor {
 public:

@@ -8,7 +8,6 @@
 #include <dlfcn.h>
 #include <filesystem>
 #include <fmt/ranges.h>
-#include <strings.h>
 
 namespace tutti {
 namespace {
@@ -17,9 +16,6 @@ namespace fs = std::filesystem;
 
 std::string explain(const StaticFinding &f) {
   return f.todo.empty() ? fmt::format("{} ({})", f.text, f.rule) : fmt::format("{}; {} ({})", f.text, f.todo, f.rule);
-}
-bool same(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && ::strncasecmp(a.data(), b.data(), a.size()) == 0;
 }
 bool is_path(std::string_view entry) {
   return entry.find('/') != std::string_view::npos;
@@ -52,7 +48,7 @@ bool file_may_be(const std::string &path, std::string_view name) {
   if (is_path(name)) return real_path(path) == real_path(std::string(name));
   const std::string base = stem(path);
   const size_t dash = base.find('-');
-  return same(base, stem(std::string(name))) || (dash != std::string::npos && same(base.substr(dash + 1), name));
+  return same_name(base, stem(std::string(name))) || (dash != std::string::npos && same_name(base.substr(dash + 1), name));
 }
 
 std::vector<std::string> search_path(const Config &config) {
@@ -94,7 +90,7 @@ bool Loader::seen(const std::string &path) {
 
 bool Loader::disabled(std::string_view name) const {
   for (const std::string &d : config_->list("plugins.disable"))
-    if (same(d, name)) return true;
+    if (same_name(d, name)) return true;
   return false;
 }
 
@@ -102,7 +98,7 @@ std::vector<Loader::Named> Loader::named(const char *key) const {
   std::vector<Named> out;
   const auto add = [&](const Setting &s) {
     for (const std::string &entry : s.list.empty() ? std::vector<std::string>{s.text} : s.list)
-      if (!entry.empty() && !same(entry, "none")) out.push_back({entry, s.origin});
+      if (!entry.empty() && !same_name(entry, "none")) out.push_back({entry, s.origin});
   };
   if (!config_->is_default(key)) add(config_->setting(key));
   for (const auto &own : config_->communicator_settings())
@@ -195,7 +191,7 @@ Status Loader::load_file(const std::string &path) {
 
 std::string Loader::name_conflict(const Plugin &plugin) const {
   for (const auto &other : r_->plugins_)
-    if (same(other->desc->name, plugin.desc->name))
+    if (same_name(other->desc->name, plugin.desc->name))
       return fmt::format("a plugin named \"{}\" is already loaded from {} (P-ENTRY-13)", plugin.desc->name,
                          other->path.empty() ? "the program itself" : other->path);
   return "";
@@ -275,14 +271,10 @@ Status Loader::load_named_paths() {
 
 // What configuration names must be there: an error with the reason, never a silent replacement.
 Status Loader::check_named(const char *key, const char *iface) {
-  struct AnyTable {
-    uint32_t struct_size, second;
-    const char *name;
-  };
   for (const auto &[entry, origin] : named(key)) {
     bool found = false;
     for (const auto &f : r_->all<AnyTable>(iface))
-      found |= same(f.table->name, entry) || same(f.plugin->desc->name, stem(entry)) ||
+      found |= same_name(f.table->name, entry) || same_name(f.plugin->desc->name, stem(entry)) ||
                (is_path(entry) && real_path(f.plugin->path) == real_path(entry));
     if (found) continue;
     Status status = r_->not_found(iface, entry);

@@ -42,7 +42,11 @@ struct Graveyard {
   std::vector<std::unique_ptr<Plugin>> list;
 };
 Graveyard &graveyard() {
-  static Graveyard *g = new Graveyard;
+  static Graveyard *g = [] {
+    auto *made = new Graveyard;
+    hold_over_fork(made->mutex);
+    return made;
+  }();
   return *g;
 }
 
@@ -60,17 +64,13 @@ const void *Plugin::iface(std::string_view id) const {
   return nullptr;
 }
 
-bool Registry::same_name(std::string_view a, std::string_view b) {
+bool same_name(std::string_view a, std::string_view b) {
   return a.size() == b.size() && ::strncasecmp(a.data(), b.data(), a.size()) == 0;
 }
 
 Status Registry::not_found(std::string_view id, std::string_view name) const {
-  struct Head { // how every table but proto's begins; proto has `signal` in the second place
-    uint32_t struct_size, second;
-    const char *name;
-  };
   std::vector<std::string> there;
-  for (const auto &f : all<Head>(id))
+  for (const auto &f : all<AnyTable>(id))
     if (f.table->name) there.push_back(f.table->name);
   std::string why;
   std::error_code ec;

@@ -1,5 +1,6 @@
 // tutti/core/plugin/registry.h: finds, loads and keeps plugins, and says why the rest was not loaded.
 #pragma once
+#include "base/fork.h"
 #include "base/status.h"
 #include "config/config.h"
 #include "tutti/plugin/plugin.h"
@@ -37,11 +38,15 @@ struct Plugin {
   uint64_t memory_cap = 0;                      // of tutti.host.memory/1, bytes; 0 = none
   const void *iface(std::string_view id) const; // NULL when it has none
   mutable LogBudget log_budget;
-  mutable std::mutex setup; // held over [setup] functions, see plugin_setup()
+  mutable ChildFreeMutex setup; // held over [setup] functions, see plugin_setup()
 };
+// Forgets what this thread's last set_error() said, so that an old reason is not taken for that of a later failure.
+void clear_plugin_error();
 // To be held while [setup] functions of a plugin are called, once communicators of several threads may call them.
-inline std::unique_lock<std::mutex> plugin_setup(const Plugin *plugin) {
-  return plugin ? std::unique_lock(plugin->setup) : std::unique_lock<std::mutex>();
+inline std::unique_lock<ChildFreeMutex> plugin_setup(const Plugin *plugin) {
+  if (!plugin) return {};
+  clear_plugin_error(); // what has been told, or was no failure
+  return std::unique_lock(plugin->setup);
 }
 
 // A file that was looked at and not kept.
@@ -57,6 +62,15 @@ template <class Table> struct Iface {
   const Plugin *plugin = nullptr;
   const Table *table = nullptr;
   explicit operator bool() const { return table != nullptr; }
+};
+
+// Names of plugins and tables, in any case.
+bool same_name(std::string_view a, std::string_view b);
+
+// How every table but proto's begins; proto has `signal` in the second place.
+struct AnyTable {
+  uint32_t struct_size, second;
+  const char *name;
 };
 
 class Registry {
@@ -95,7 +109,6 @@ public:
 private:
   friend class Loader;
   Registry() = default;
-  static bool same_name(std::string_view a, std::string_view b);
   Status not_found(std::string_view id, std::string_view name) const;
   std::vector<std::unique_ptr<Plugin>> plugins_;
   std::vector<SkippedPlugin> skipped_;

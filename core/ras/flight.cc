@@ -133,7 +133,8 @@ Status Flight::write(std::string_view path, std::string_view reason) {
   if (path.empty() && !plain_file(to)) // nobody may make the service thread wait
     return fail(Code::invalid_argument, "dump: {} is no plain file", to)
         .hint("record.file names a file; tuttiCommDump takes a pipe");
-  std::lock_guard lock(writing_);
+  std::unique_lock<std::mutex> turn;
+  if (!plain_file(to)) turn = std::unique_lock(dumping_); // two would run into each other; files are replaced whole
   return write_file(to, reason);
 }
 
@@ -157,18 +158,22 @@ void Flight::failed() {
   if (failed_.exchange(true)) return;
   count_failure();
   if (config_->text("record.file").empty()) return;
-  boot::Service::get().post([self = shared_from_this()] { self->settle(); });
+  boot::Service::get().post([self = shared_from_this()] {
+    if (const std::unique_lock lock(self->settling_, std::try_to_lock); lock) self->settle_once(); // else another thread does
+  });
+}
+
+void Flight::settle_once() {
+  if (!std::exchange(settled_, true)) write_unasked("error");
 }
 
 void Flight::settle() {
   if (!failed_.load()) return;
-  std::lock_guard lock(writing_);
-  if (std::exchange(settled_, true)) return;
-  write_unasked("error");
+  std::lock_guard lock(settling_);
+  settle_once();
 }
 
 void Flight::on_signal() {
-  std::lock_guard lock(writing_);
   write_unasked("signal");
 }
 

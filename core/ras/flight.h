@@ -44,13 +44,15 @@ private:
   std::string own_path() const; // "" = none
   Status write_file(const std::string &path, std::string_view reason);
   void write_unasked(std::string_view reason); // says so where it cannot be
+  void settle_once();
 
   const FlightIdentity who_;
   const std::shared_ptr<const Config> config_;
   mutable std::mutex mutex_; // guards engine_: it stays while a snapshot is made
   Engine *engine_;
-  std::mutex writing_; // one file at a time; guards settled_
+  std::mutex settling_; // guards settled_; held until the file is there. The service thread does not wait for it
   bool settled_ = false;
+  std::mutex dumping_; // what goes into a pipe, one dump at a time; not for the service thread
   std::atomic<bool> failed_{false};
   std::atomic<int64_t> set_up_ns_{0};
 };

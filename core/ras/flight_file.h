@@ -24,7 +24,7 @@ struct FlightIdentity {
 
 struct FlightFile {
   FlightIdentity who;
-  std::string reason; // "error", "signal", "call"
+  std::string reason; // "error", "signal", "call", "asked" (by tutti ras)
   int64_t written_ns = 0;
   EngineRecord record;
 };

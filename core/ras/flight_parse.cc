@@ -46,6 +46,10 @@ private:
     return optional(j, key) ? number(j, key, 0, INT64_MAX, where) : 0;
   }
 
+  uint32_t small_count(const json &j, const char *key, const std::string &where) { // 0 where there is none
+    return optional(j, key) ? static_cast<uint32_t>(number(j, key, 0, UINT32_MAX, where)) : 0;
+  }
+
   FlightIdentity identity(const json &j) {
     FlightIdentity who;
     who.comm = hex(j, "comm", kFile);
@@ -76,7 +80,7 @@ private:
     s.doing = doing(text(j, "doing", where));
     s.text = text(j, "text", where);
     for (const json &w : list(j, "waits", where))
-      s.waits.push_back({peer(w, "wait"), !sending(w, "wait"), static_cast<uint32_t>(count(w, "slice", "wait")),
+      s.waits.push_back({peer(w, "wait"), !sending(w, "wait"), small_count(w, "slice", "wait"),
                          optional(w, "group") ? static_cast<int32_t>(number(w, "group", 0, INT32_MAX, "wait")) : -1,
                          time(w, "since_ns", "wait")});
     s.noted_ns = time(j, "noted_ns", where);
@@ -99,7 +103,7 @@ private:
     l.peer = peer(j, "link");
     l.conn = static_cast<uint16_t>(number(j, "conn", 0, UINT16_MAX, "link"));
     l.sending = sending(j, "link");
-    l.readers = static_cast<uint32_t>(count(j, "readers", "link"));
+    l.readers = small_count(j, "readers", "link");
     const std::string transport = text(j, "transport", "link");
     for (const LinkClass c : {LinkClass::local, LinkClass::shm, LinkClass::net})
       if (class_name(c) == transport) l.link_class = c;
@@ -151,14 +155,14 @@ private:
     o.bytes = count(j, "bytes", where);
     o.algo = text_or(j, "algo", where);
     o.proto = text_or(j, "proto", where);
-    o.channels = static_cast<uint32_t>(count(j, "channels", where));
-    o.slot_bytes = static_cast<uint32_t>(count(j, "slot_bytes", where));
-    o.depth = static_cast<uint32_t>(count(j, "depth", where));
+    o.channels = small_count(j, "channels", where);
+    o.slot_bytes = small_count(j, "slot_bytes", where);
+    o.depth = small_count(j, "depth", where);
     o.enqueued_ns = time(j, "enqueued_ns", where);
     o.started_ns = time(j, "started_ns", where);
     o.completed_ns = time(j, "completed_ns", where);
     if (const json *failed = optional(j, "failed")) o.failed = failed->is_boolean() && failed->get<bool>();
-    o.transfers_in_all = static_cast<uint32_t>(count(j, "messages_in_all", where));
+    o.transfers_in_all = small_count(j, "messages_in_all", where);
     for (const json &m : list(j, "messages", where))
       o.transfers.push_back({peer(m, "message"), sending(m, "message"), count(m, "bytes", "message")});
     return o;

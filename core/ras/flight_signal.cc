@@ -1,5 +1,6 @@
 // The signal that asks a process for its flight recorders. Its handler only counts a descriptor up; the service thread writes.
 #include "base/fd.h"
+#include "base/fork.h"
 #include "bootstrap/bootstrap.h"
 #include "log/log.h"
 #include "ras/flight.h"
@@ -25,9 +26,10 @@ void handler(int number, siginfo_t *info, void *context) {
     [[maybe_unused]] const ssize_t n = ::write(wake.load(std::memory_order_relaxed), &one, sizeof one);
   }
   errno = kept;
+  if (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN) return; // with SA_SIGINFO, too: the two are one place
   if (before.sa_flags & SA_SIGINFO)
     before.sa_sigaction(number, info, context);
-  else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
+  else
     before.sa_handler(number);
 }
 
@@ -68,8 +70,8 @@ Status install(int number) {
 void watch_signal(const Config &config) {
   const int number = number_of(config.text("record.signal"));
   if (number == 0 || owner.load() == ::getpid()) return;
-  static std::mutex mutex; // of communicators that come up side by side
-  std::lock_guard lock(mutex);
+  static auto &turn = *new ChildFreeMutex; // of communicators that come up side by side
+  std::lock_guard lock(turn);
   if (owner.load() == ::getpid()) return;
   if (const Status s = install(number); !s.ok()) log::warn(log::Subsys::init, "{}", s.error().message);
 }

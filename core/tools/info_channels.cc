@@ -28,7 +28,8 @@ Result<std::shared_ptr<const Cluster>> search(const Config &config, const Regist
     if (!chosen) return fail(Code::invalid_usage, "no network plugin has a device: {}", why);
     net = chosen;
   }
-  TUTTI_ASSIGN(machine, host_machine(config, net));
+  NetSurvey survey(net);
+  TUTTI_ASSIGN(machine, host_machine(config, survey));
   TUTTI_ASSIGN(cluster, search_cluster(config, input_of(machine->machine, job)));
   return std::make_shared<const Cluster>(std::move(cluster));
 }

@@ -71,7 +71,8 @@ Status take_net(MachineFile *file, std::vector<std::string> *notes) {
   std::string why;
   TUTTI_ASSIGN(net, choose_net(*p.config, *p.registry, &why));
   if (!net) return fail(Code::invalid_usage, "--net: no network has a device: {}", why);
-  TUTTI_ASSIGN(devices, net_devices(net));
+  NetSurvey survey(net);
+  TUTTI_ASSIGN(devices, survey.devices());
   notes->push_back(fmt::format("NICs are the devices of network {}", net.table->name));
   const std::vector<std::string> merged = add_net_devices(file, devices);
   notes->insert(notes->end(), merged.begin(), merged.end());

@@ -192,8 +192,12 @@ void Builder::lay_hosts() {
     host.ranks = ranks_in_order(h, neighbours[static_cast<size_t>(kind_of_[h])]);
     const Machine &m = input_.machines[static_cast<size_t>(hosts_[h].machine)];
     for (const Port &p : kind(h).ports()) {
-      host.ports.push_back({{}, p.name, p.rail, p.gbps, p.latency_us, hosts_[h].ranks[static_cast<size_t>(p.nearest)].front()});
-      for (int node : p.nodes) host.ports.back().devs.push_back(m.node(node).number);
+      host.ports.push_back(
+          {{}, {}, p.name, p.rail, p.gbps, p.latency_us, hosts_[h].ranks[static_cast<size_t>(p.nearest)].front()});
+      for (int node : p.nodes) {
+        host.ports.back().devs.push_back(m.node(node).number);
+        host.ports.back().dev_names.push_back(m.node(node).id);
+      }
     }
     out_.hosts.push_back(std::move(host));
   }

@@ -55,7 +55,9 @@ struct ClusterRules {
 // One or several (merged) ports of a host.
 struct ClusterPort {
   std::vector<int32_t> devs; // numbers of the network plugin (<net dev>); -1: the file names a NIC without ports
-  std::string name;          // "mlx5_0", "mlx5_0+mlx5_1"
+  // Their names, which hold while devices come and go. Numbers are those of the rank that described the host.
+  std::vector<std::string> dev_names;
+  std::string name; // "mlx5_0", "mlx5_0+mlx5_1"
   int32_t rail = 0;
   double gbps = 0;       // one direction, of all devs; 0: not known
   double latency_us = 0; // one way; 0: not known

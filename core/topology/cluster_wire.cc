@@ -78,6 +78,7 @@ private:
       for (uint32_t p = count(kMostNodes, 30); p > 0; p--) {
         ClusterPort port;
         if (!list(&port.devs, kMostNodes)) return false;
+        for (size_t d = 0; d < port.devs.size(); d++) port.dev_names.push_back(in_.text());
         port.name = in_.text();
         port.rail = in_.i32();
         port.gbps = get_double(&in_);
@@ -150,6 +151,7 @@ std::vector<std::byte> encode_cluster(const Cluster &cluster) {
     w.u32(static_cast<uint32_t>(h.ports.size()));
     for (const ClusterPort &p : h.ports) {
       put_list(&w, p.devs);
+      for (size_t i = 0; i < p.devs.size(); i++) w.text(p.dev_names[i]);
       w.text(p.name);
       w.i32(p.rail);
       put_double(&w, p.gbps);

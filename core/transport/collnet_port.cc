@@ -231,6 +231,7 @@ bool CollnetPort::make_memory(GroupLink &link) {
   if (!needs_mr()) return true;
   const tutti_region region = host_region(link.memory.get(), bytes);
   if (const auto s = guarded(collnet_.plugin, "mr_register", collnet_.table->mr_register, ctx_, &region, &link.mr); s < 0) {
+    link.memory.reset(); // nothing may be posted from it
     transport_.report(plugin_error(*collnet_.plugin, s, fmt::format("registering {} bytes of slots", bytes)).error());
     return false;
   }

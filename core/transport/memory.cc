@@ -1,4 +1,5 @@
 #include "transport/memory.h"
+#include "base/fork.h"
 #include "log/log.h"
 #include "plan/chunks.h"
 #include <cerrno>
@@ -27,7 +28,11 @@ struct LocalBlocks {
   uint64_t next = 1;
 };
 LocalBlocks &local_blocks() {
-  static auto *blocks = new LocalBlocks; // never destroyed: engines may outlive static destruction
+  static auto *blocks = [] { // never destroyed: engines may outlive static destruction
+    auto *made = new LocalBlocks;
+    hold_over_fork(made->mutex);
+    return made;
+  }();
   return *blocks;
 }
 

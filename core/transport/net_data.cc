@@ -58,6 +58,10 @@ void NetPort::reset(NetCall &c, NetCall::Kind kind) {
 
 // ---- sending
 
+void NetPort::seal(NetHeader *header, const void *payload, uint64_t bytes) const {
+  if (checksums_) header->bytes |= checksum(*header, payload, bytes);
+}
+
 uint32_t NetPort::window(const Ring &ring) const {
   return static_cast<uint32_t>(ring.net->calls.size());
 }
@@ -74,10 +78,10 @@ void NetPort::send(Ring &ring, const void *data, uint64_t bytes, uint32_t signat
   c.busy = true;
   c.bytes = bytes;
   c.header = {slot_word(ring.seq + 1, signature), bytes};
-  if (checksums_) c.header.bytes |= checksum(c.header, data, bytes);
-  c.staged = reinterpret_cast<uint8_t *>(&c.header);
   MrCache::Entry *lent = home && lends(link) ? lendable(link, data, bytes) : nullptr;
   if (lent) return lend(link, c, lent, data);
+  seal(&c.header, data, bytes);
+  c.staged = reinterpret_cast<uint8_t *>(&c.header);
   const bool staged = !home || !use_home(link, c, const_cast<void *>(data), bytes);
   if (staged || link.device->needs_mr()) {
     NetStage &stage = staged && bytes > kStagedBytes ? link.large : link.small;
@@ -250,7 +254,10 @@ int NetPort::receive(Ring &ring, uint64_t bytes, uint32_t signature, void *home,
   const uint64_t came_with = front.bytes - sizeof header;
   const uint64_t plain = checksums_ ? header.bytes & (kLent | kLengthMask) : header.bytes;
   const bool mine = header.word == slot_word(ring.seq + 1, signature) && plain == (lent ? bytes | kLent : bytes);
-  if (lent) return mine && came_with == sizeof(NetDescriptor) ? fetch(link, bytes, home, payload) : -1;
+  if (lent) {
+    if (!mine || came_with != sizeof(NetDescriptor)) return differs(link, header, front.payload, came_with);
+    return intact(link, header, front.payload, came_with) ? fetch(link, bytes, home, payload) : 0;
+  }
   *payload = front.payload;
   const bool together = bytes <= kStagedBytes || front.kind == NetCall::Kind::pair;
   if (!mine || (together && came_with != bytes)) return differs(link, header, front.payload, came_with);

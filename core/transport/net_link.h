@@ -42,8 +42,8 @@ struct NetDescriptor {
   std::byte key[TUTTI_NET_KEY_BYTES];
 };
 constexpr uint64_t kLent = 1ull << 63;
-// With net.checksum the length has beside it the lower 31 bits of the CRC32C of word, length and payload. What is lent is read
-// later and not covered.
+// With net.checksum the length has beside it the lower 31 bits of the CRC32C of word, length and payload; of what is lent, of
+// the descriptor in place of the payload, which is read later and not covered.
 constexpr uint64_t kLengthMask = 0xffffffff;
 constexpr int kChecksumShift = 32;
 constexpr uint32_t kChecksumMask = 0x7fffffff;

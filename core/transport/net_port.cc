@@ -14,6 +14,15 @@ constexpr uint32_t kBatch = 32; // completions per look
 // waited for asks what was called: the reason should come first.
 constexpr auto kReasonTime = std::chrono::milliseconds(500);
 
+std::string_view name_of(const tutti_net_dev &d) {
+  return {d.name, ::strnlen(d.name, sizeof d.name)};
+}
+std::string listed(const std::vector<tutti_net_dev> &devices) {
+  std::string names;
+  for (const tutti_net_dev &d : devices) names += fmt::format("{}{}", names.empty() ? "is: " : ", ", name_of(d));
+  return names.empty() ? "is none" : names;
+}
+
 } // namespace
 
 NetPort::NetPort(Transport &transport, Iface<tutti_net_v1> net)
@@ -31,40 +40,49 @@ Result<std::unique_ptr<NetPort>> NetPort::create(Transport &transport, Iface<tut
   }
   port->checksums_ = transport.config().flag("net.checksum");
   port->rma_ = net.plugin ? static_cast<const tutti_net_rma_v1 *>(net.plugin->iface(TUTTI_NET_RMA)) : nullptr;
-  TUTTI_TRY(port->choose_first(count));
   return port;
 }
 
-// The plugin's order, but a device that reaches other hosts first.
-Status NetPort::choose_first(uint32_t count) {
+Result<std::vector<tutti_net_dev>> NetPort::survey() const {
+  uint32_t count = 0;
+  if (const tutti_status s = guarded(net_.plugin, "device_count", net_.table->device_count, state(), &count); s < 0)
+    return plugin_error(*net_.plugin, s, "listing devices");
+  std::vector<tutti_net_dev> all(count);
   for (uint32_t i = 0; i < count; i++) {
-    tutti_net_dev dev{};
-    dev.struct_size = sizeof dev;
-    if (const tutti_status s = guarded(net_.plugin, "device_info", net_.table->device_info, state(), i, &dev); s < 0)
-      return plugin_error(*net_.plugin, s, "asking about a device");
-    if (dev.flags & TUTTI_NET_LOOPBACK) continue;
-    first_ = i;
-    break;
+    all[i].struct_size = sizeof all[i];
+    if (const tutti_status s = guarded(net_.plugin, "device_info", net_.table->device_info, state(), i, &all[i]); s < 0)
+      return plugin_error(*net_.plugin, s, fmt::format("asking about device {}", i));
   }
-  return {};
+  return all;
 }
 
 Status NetPort::open(const NetRoutes &routes) {
   routes_ = routes;
-  std::vector<uint32_t> wanted = routes.devices();
-  if (wanted.empty()) wanted.push_back(first_);
-  const auto turn = plugin_setup(net_.plugin);
-  for (const uint32_t number : wanted) TUTTI_TRY(open_device(number));
+  const auto turn = plugin_setup(net_.plugin); // until all are open: their numbers hold as long
+  TUTTI_ASSIGN(all, survey());
+  const auto open = [&](auto found) { return open_device(static_cast<uint32_t>(found - all.begin()), *found); };
+  for (const std::string &wanted : routes.devices()) {
+    const auto at = std::find_if(all.begin(), all.end(), [&](const tutti_net_dev &d) { return name_of(d) == wanted; });
+    if (at == all.end())
+      return fail(Code::system, "net {}: device {}, which channels go by, is not there any more; there {}", net_.table->name,
+                  wanted, listed(all))
+          .phase("connect")
+          .hint("its port may have gone down while the communicator was set up");
+    TUTTI_TRY(open(at));
+  }
+  if (routes.devices().empty()) {
+    if (all.empty()) return fail(Code::system, "net {}: no device is left", net_.table->name).phase("connect");
+    const auto far =
+        std::find_if(all.begin(), all.end(), [](const tutti_net_dev &d) { return !(d.flags & TUTTI_NET_LOOPBACK); });
+    TUTTI_TRY(open(far == all.end() ? all.begin() : far));
+  }
   return devices_.size() > 1 ? watch_events() : Status();
 }
 
-Status NetPort::open_device(uint32_t number) {
+Status NetPort::open_device(uint32_t number, const tutti_net_dev &info) {
   auto device = std::make_unique<NetDevice>();
   device->number = number;
-  device->info.struct_size = sizeof device->info;
-  if (const tutti_status s = guarded(net_.plugin, "device_info", net_.table->device_info, state(), number, &device->info);
-      s < 0)
-    return plugin_error(*net_.plugin, s, fmt::format("asking about device {}", number));
+  device->info = info;
   Bootstrap &b = transport_.bootstrap();
   tutti_net_ctx_config config{};
   config.struct_size = sizeof config;
@@ -113,7 +131,10 @@ NetPort::~NetPort() {
 }
 
 void NetPort::close() {
-  if (devices_.empty()) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(closed_, true) || devices_.empty()) return;
+  }
   const tutti_net_v1 &t = *net_.table;
   for (const auto &link : links_) {
     if (link->ep) t.ep_destroy(link->ep);
@@ -172,10 +193,11 @@ void NetPort::fault(const NetDevice &device, int peer, tutti_status status, std:
 }
 
 Status NetPort::prepare(RingCold &ring) {
-  const int32_t number = routes_.device(ring.geometry.route, ring.conn, ring.sending);
-  const auto named =
-      std::find_if(devices_.begin(), devices_.end(), [&](const auto &d) { return static_cast<int32_t>(d->number) == number; });
-  NetDevice &device = named == devices_.end() ? *devices_.front() : **named;
+  const auto index = static_cast<size_t>(std::max(0, routes_.device(ring.geometry.route, ring.conn, ring.sending)));
+  std::lock_guard lock(mutex_);
+  if (closed_ || index >= devices_.size()) // by another thread, which knows why
+    return fail(Code::remote, "the links over net {} have ended", net_.table->name).peer(ring.peer).phase("connect");
+  NetDevice &device = *devices_[index];
   if (ring.geometry.slot_bytes > device.info.max_message_bytes)
     return fail(Code::invalid_argument, "slots of {} bytes are larger than a message of {} can be ({} bytes)",
                 ring.geometry.slot_bytes, device.info.name, device.info.max_message_bytes)
@@ -186,7 +208,6 @@ Status NetPort::prepare(RingCold &ring) {
   link->device = &device;
   size_calls(*link);
   ring.ring.net = link.get();
-  std::lock_guard lock(mutex_);
   links_.push_back(std::move(link));
   return {};
 }

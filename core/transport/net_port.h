@@ -20,7 +20,8 @@ public:
   // Null when the net has no device.
   static Result<std::unique_ptr<NetPort>> create(Transport &transport, Iface<tutti_net_v1> net);
   ~NetPort();
-  // Before the first link: contexts of the devices that the routes name, else of the one that was chosen for lack of them.
+  // Before the first link: contexts of the devices that the routes name, else of one: the plugin's first that reaches other
+  // hosts. What a name's number is, is asked now: devices may have come and gone since the routes were made.
   Status open(const NetRoutes &routes);
   void close();
 
@@ -69,8 +70,8 @@ public:
 
 private:
   NetPort(Transport &transport, Iface<tutti_net_v1> net);
-  Status choose_first(uint32_t count);
-  Status open_device(uint32_t number);
+  Result<std::vector<tutti_net_dev>> survey() const; // in the turn of the plugin's setup
+  Status open_device(uint32_t number, const tutti_net_dev &info);
   Status watch_events();
   void *state() const { return net_.plugin ? net_.plugin->state : nullptr; }
   void fault(const NetDevice &device, int peer, tutti_status status, std::string_view doing);
@@ -95,6 +96,7 @@ private:
 
   // net_data.cc
   static void reset(NetCall &c, NetCall::Kind kind);
+  void seal(NetHeader *header, const void *payload, uint64_t bytes) const; // with net.checksum
   bool post_send(NetLink &link, NetCall &c);
   bool hand_over(NetLink &link, NetCall &c, tutti_net_buf *buf, uint32_t n);
   void count_and_post(NetLink &link, NetCall &c, uint64_t bytes, uint64_t rest);
@@ -120,14 +122,14 @@ private:
   bool settle();
   bool tell(NetLink &link);
   bool hear(NetLink &acks);
+  bool take_ack(NetLink &acks, const NetCall &c);
 
   Transport &transport_;
   Iface<tutti_net_v1> net_;
   const tutti_net_rma_v1 *rma_ = nullptr; // null: no peer's memory is read
   const Nanos connect_timeout_;
   NetRoutes routes_;
-  uint32_t first_ = 0;                               // the device where no route names one
-  std::vector<std::unique_ptr<NetDevice>> devices_;  // open ones
+  std::vector<std::unique_ptr<NetDevice>> devices_;  // open ones, as the routes list them; one where these list none
   UniqueFd events_;                                  // of several devices: ready when one of theirs is
   uint64_t sends_pending_ = 0, lent_ = 0, owed_ = 0; // owed: links whose peer has still to be told what was read
   bool broken_ = false;
@@ -139,7 +141,8 @@ private:
   std::vector<NetLink *> lenders_, readers_; // links that lend, of either side
   std::vector<NetLink *> opening_, backlog_; // waiting for accept or ready; with messages that the device has not taken
   std::atomic<bool> asked_{false};
-  mutable std::mutex mutex_; // guards growth of links_, the end of devices_, to_listen_, paired_ and texts_
+  mutable std::mutex mutex_; // guards growth of links_, the end of devices_, closed_, to_listen_, paired_ and texts_
+  bool closed_ = false;      // no link is made any more
   std::vector<RingCold *> to_listen_;
   std::vector<NetLink *> paired_;                         // new ones
   std::map<std::pair<int, uint32_t>, std::string> texts_; // by peer and device

@@ -53,12 +53,38 @@ void NetPort::lend(NetLink &link, NetCall &c, MrCache::Entry *entry, const void 
   std::memcpy(d.key, entry->key.data(), entry->key.size());
   const uint64_t bytes = std::exchange(c.bytes, sizeof d);
   c.header.bytes = bytes | kLent;
+  seal(&c.header, &d, sizeof d);
   c.staged = link.small.at(ring.seq);
   c.mr = link.small.mr;
   std::memcpy(c.staged, &c.header, sizeof c.header);
   std::memcpy(c.staged + sizeof c.header, &d, sizeof d);
   add_relaxed(ring.lent, bytes);
   count_and_post(link, c, bytes, bytes + sizeof d);
+}
+
+// Memory that is given back is the user's again, so nothing is taken on trust. False: it ends the communicator.
+bool NetPort::take_ack(NetLink &acks, const NetCall &c) {
+  NetLink &lender = *acks.acks;
+  NetHeader header{};
+  const bool whole = c.status == TUTTI_OK && c.bytes == sizeof header;
+  if (whole) std::memcpy(&header, c.staged, sizeof header);
+  if (whole && !intact(acks, header, nullptr, 0)) return false;
+  if (!whole || lender.loans.empty() || header.word > lender.loans.back().message) {
+    const int peer = acks.ring->peer;
+    Status wrong = fail(Code::remote, "rank {} says that it has read {}; {}", peer,
+                        whole ? fmt::format("message {}", header.word) : fmt::format("what takes {} bytes to say", c.bytes),
+                        lender.loans.empty() ? "nothing is lent to it"
+                                             : fmt::format("the last that is lent to it is message {} (link {})",
+                                                           lender.loans.back().message, lender.ring->conn))
+                       .peer(peer)
+                       .phase("operation");
+    wrong.error().endpoint = describe(peer);
+    raise(*acks.device, wrong.error(), TUTTI_ERR_SYSTEM);
+    return false;
+  }
+  for (; !lender.loans.empty() && lender.loans.front().message <= header.word; lender.loans.pop_front(), lent_--)
+    lender.device->cache->give_back(lender.loans.front().entry);
+  return true;
 }
 
 // What the peer has read, from the way back; as many buffers wait there as it has calls.
@@ -68,14 +94,11 @@ bool NetPort::hear(NetLink &acks) {
   bool moved = false;
   for (; acks.taken < acks.posted && acks.call(acks.taken).complete; acks.taken++, moved = true) {
     const NetCall &c = acks.call(acks.taken);
-    if (c.status < 0) { // the peer's ordinary end, unless it has still to read
+    if (c.status < 0 && c.status != TUTTI_ERR_TRUNCATED) { // the peer's ordinary end, unless it has still to read
       if (!lender.loans.empty()) (void)came(acks, c);
       return moved;
     }
-    NetHeader header{};
-    std::memcpy(&header, c.staged, sizeof header);
-    for (; !lender.loans.empty() && lender.loans.front().message <= header.word; lender.loans.pop_front(), lent_--)
-      lender.device->cache->give_back(lender.loans.front().entry);
+    if (!take_ack(acks, c)) return moved;
     ring_advance(acks.ring->ring, 0, 0);
   }
   const bool must = !lender.loans.empty(); // else nothing comes, so nothing need be said when there is no memory for it
@@ -135,6 +158,7 @@ bool NetPort::tell(NetLink &link) {
   c.busy = true;
   c.bytes = 0;
   c.header = {link.read, 0};
+  seal(&c.header, nullptr, 0);
   c.staged = acks.small.at(way_back.ring.seq);
   c.mr = acks.small.mr;
   std::memcpy(c.staged, &c.header, sizeof c.header);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace tutti {
@@ -12,8 +13,8 @@ public:
   struct Channel {
     int32_t before = -1, after = -1; // in the ring
     std::vector<int32_t> tree;       // parent and children
-    // Devices on this host, of the ring towards and from this rank, and of the tree; links of one that has several are dealt.
-    // Empty: the device that the port takes by itself.
+    // Devices on this host, as indices into devices(), of the ring towards and from this rank, and of the tree; links of one
+    // that has several are dealt. Empty: the device that the port takes by itself.
     std::vector<uint32_t> in, out, by_tree;
   };
   // Of each rank: its place among those of its host, and its host. For sends and receives, which belong to no channel.
@@ -22,9 +23,10 @@ public:
   };
 
   NetRoutes() = default;
-  // Not told apart: no host has a second device, so channels may share links as if there was no route.
-  NetRoutes(std::vector<Channel> channels, std::vector<Spot> spots, bool told_apart)
-      : channels_(std::move(channels)), spots_(std::move(spots)), told_apart_(told_apart) {}
+  // devices: names, each once: a plugin's numbers change as devices come and go. Not told apart: no host has a second device,
+  // so channels may share links as if there was no route.
+  NetRoutes(std::vector<std::string> devices, std::vector<Channel> channels, std::vector<Spot> spots, bool told_apart)
+      : devices_(std::move(devices)), channels_(std::move(channels)), spots_(std::move(spots)), told_apart_(told_apart) {}
 
   // What both ends of a link call its way; part of its geometry. Links of one channel between neighbours of its ring go the
   // ring's way, of others of its tree the tree's, all others the ring's.
@@ -42,7 +44,7 @@ public:
     return spots_[static_cast<size_t>(sender)].place + spots_[static_cast<size_t>(receiver)].host;
   }
 
-  // Device of a link, of what route() said; -1: the one that the port takes by itself.
+  // Index of a link's device, of what route() said; -1: the one that the port takes by itself.
   int32_t device(uint32_t route, uint16_t conn, bool sending) const {
     if (channels_.empty()) return -1;
     const Channel &c = channels_[route == 0 ? 0 : (route - 1) / 2];
@@ -50,16 +52,10 @@ public:
     const std::vector<uint32_t> &devices = tree ? c.by_tree : sending ? c.out : c.in;
     return devices.empty() ? -1 : static_cast<int32_t>(devices[conn % devices.size()]);
   }
-  std::vector<uint32_t> devices() const { // each once
-    std::vector<uint32_t> all;
-    for (const Channel &c : channels_)
-      for (const auto *list : {&c.in, &c.out, &c.by_tree}) all.insert(all.end(), list->begin(), list->end());
-    std::sort(all.begin(), all.end());
-    all.erase(std::unique(all.begin(), all.end()), all.end());
-    return all;
-  }
+  const std::vector<std::string> &devices() const { return devices_; }
 
 private:
+  std::vector<std::string> devices_;
   std::vector<Channel> channels_;
   std::vector<Spot> spots_;
   bool told_apart_ = false;

@@ -14,6 +14,8 @@
 namespace tutti {
 namespace {
 
+constexpr size_t kMostWanted = 4096; // of one peer: more than any job's channels and sizes of slots come to
+
 struct LocalInfo {
   uint32_t version;
   uint8_t shm, net, lends, reserved;
@@ -370,16 +372,36 @@ void Transport::on_message(Message message) {
     on_grant(*ring, m.id, message.fd, std::span(message.data).subspan(sizeof m));
 }
 
+// A request stays until a plan is bound that has the ring. False: the peer has made too many.
+bool Transport::want(int from, uint16_t conn, const Geometry &geometry) {
+  size_t theirs = 0;
+  for (const Wanted &w : wanted_) {
+    if (w.peer != from) continue;
+    if (w.conn == conn && w.geometry == geometry) return true;
+    theirs++;
+  }
+  if (theirs < kMostWanted) wanted_.push_back({from, conn, geometry});
+  return theirs < kMostWanted;
+}
+
 void Transport::on_request(int from, uint16_t conn, const Geometry &geometry) {
   RingCold *ring = nullptr;
+  bool too_many = false;
   {
     std::lock_guard lock(mutex_);
     const auto it =
         rings_.find(geometry.readers ? Key{bootstrap_.rank(), conn, true, geometry} : Key{from, conn, false, geometry});
-    if (it == rings_.end())
-      wanted_.push_back({from, conn, geometry});
-    else
-      ring = it->second.get();
+    if (it != rings_.end()) ring = it->second.get();
+    if (!ring && !want(from, conn, geometry)) too_many = true;
+  }
+  if (too_many) {
+    Error e;
+    e.code = Code::remote;
+    e.peer = from;
+    e.phase = "connect";
+    e.message =
+        fmt::format("rank {} asks for more than {} links that rank {} does not have", from, kMostWanted, bootstrap_.rank());
+    return report(e);
   }
   if (!ring) return;
   if (Status s = grant(*ring, from); !s.ok()) report(s.error());

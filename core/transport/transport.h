@@ -151,6 +151,7 @@ private:
   void on_message(Message message);
   void on_answer(int from, uint16_t conn, const Geometry &geometry, std::span<const std::byte> answer);
   void send_net(uint32_t type, const RingCold &ring, std::span<const std::byte> data);
+  bool want(int from, uint16_t conn, const Geometry &geometry); // under mutex_
   void on_request(int from, uint16_t conn, const Geometry &geometry);
   void on_grant(RingCold &ring, uint64_t id, const UniqueFd &fd, std::span<const std::byte> rest);
   Status grant(RingCold &ring, int to);

@@ -168,6 +168,12 @@ inline void estimate(const tutti_algo_request &req, Shape shape, int local, doub
     if (req.node_of_rank[r] == req.node_of_rank[req.rank]) here.push_back(r);
   const bool up = req.coll != TUTTI_COLL_BROADCAST, down = req.coll != TUTTI_COLL_REDUCE;
   rounds = 2 + local * ((up ? 1 : 0) + (down ? 1 : 0));
+  // Between the root and its host's head, where these are two.
+  for (uint32_t g = 0; req.root >= 0 && g < req.channels; g++)
+    if (const int head = channel(req, g).head; req.node_of_rank[req.root] == req.node_of_rank[req.rank] && head != req.root) {
+      rounds += 1;
+      break;
+    }
   bytes_per_byte = 0;
   for (uint32_t g = 0; g < req.channels; g++) {
     const Place at = shape(here, channel(req, g).head, req.rank);

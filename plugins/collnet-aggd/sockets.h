@@ -77,7 +77,6 @@ public:
   Step send(int fd, const void *data, size_t bytes);
   Step receive(int fd, void *data, size_t bytes);
   int error() const { return error_; }
-  size_t moved() const { return done_; }
 
 private:
   size_t done_ = 0;
@@ -102,8 +101,6 @@ public:
   const Fault &fault() const { return fault_; }
   const std::string &name() const { return place_.name; }
   Fd &fd() { return fd_; } // none between two tries
-  bool writes() const { return stage_ == Stage::connecting || stage_ == Stage::hello || stage_ == Stage::proof; }
-  Clock::time_point wake() const { return fd_ ? deadline_ : next_; } // advance() has something to do by then
   Fd release() { return std::move(fd_); }
 
 private:

@@ -320,7 +320,9 @@ std::optional<Grant> read_grant(std::span<const uint8_t> body) {
   g.outstanding = in.get<uint32_t>();
   g.chunk = in.get<uint32_t>();
   g.progress_ms = in.get<uint32_t>();
-  if (!in.done() || g.outstanding < 1) return {};
+  const bool sound = g.window >= least_window && g.window <= most_window && g.chunk >= 64 && g.chunk <= g.window &&
+                     g.outstanding >= 1 && g.progress_ms >= 1 && g.progress_ms <= most_progress_ms;
+  if (!in.done() || !sound) return {};
   return g;
 }
 

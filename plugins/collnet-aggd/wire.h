@@ -28,13 +28,14 @@ namespace tutti::aggd {
 static_assert(std::endian::native == std::endian::little);
 
 inline constexpr uint16_t version_first = 1, version_last = 1;
-inline constexpr size_t unproved_bytes = 256;       // what a stranger may send
-inline constexpr uint32_t most_members = 4096;      // of a group
-inline constexpr uint32_t most_body = 16 << 10;     // of a frame that is no chunk
-inline constexpr uint32_t most_post = 1u << 30;     // bytes of a post
-inline constexpr uint32_t least_window = 64 << 10;  // bytes
-inline constexpr uint32_t most_window = 256u << 20; // bytes
-inline constexpr uint32_t most_chunk = 8 << 20;     // bytes
+inline constexpr size_t unproved_bytes = 256;            // what a stranger may send
+inline constexpr uint32_t most_members = 4096;           // of a group
+inline constexpr uint32_t most_body = 16 << 10;          // of a frame that is no chunk
+inline constexpr uint32_t most_post = 1u << 30;          // bytes of a post
+inline constexpr uint32_t least_window = 64 << 10;       // bytes
+inline constexpr uint32_t most_window = 256u << 20;      // bytes
+inline constexpr uint32_t most_chunk = 8 << 20;          // bytes
+inline constexpr uint32_t most_progress_ms = 86'400'000; // a day
 inline constexpr uint16_t default_port = 4797;
 
 // A chunk may become four times as wide between daemons, and must still fit.

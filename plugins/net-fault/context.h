@@ -48,7 +48,6 @@ public:
   int event_fd();
   bool arm();
 
-  const Inner &inner() const { return inner_; }
   const tutti_net_v1 &net() const { return inner_.net(); }
   const std::vector<Fault> &faults() const { return faults_; }
   Dice dice() { return {seed_, rank_, ++endpoints_}; }

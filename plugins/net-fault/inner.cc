@@ -2,6 +2,7 @@
 #include "inner.h"
 #include "tutti/plugin/host_tls.h"
 #include <charconv>
+#include <cstddef>
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -105,6 +106,30 @@ bool number(std::string_view text, tutti_option_type type, int64_t &out) {
   return type == TUTTI_OPT_BYTES ? scaled(sizes) : type == TUTTI_OPT_DURATION && scaled(times);
 }
 
+// The first function that every net must have and this one has not; "" = it has all.
+std::string missing(const tutti_net_v1 &net) {
+#define TUTTI_NEEDS(function)                                                                                                  \
+  if (!TUTTI_HAS(tutti_net_v1, &net, function)) return #function
+  TUTTI_NEEDS(device_count);
+  TUTTI_NEEDS(device_info);
+  TUTTI_NEEDS(ctx_create);
+  TUTTI_NEEDS(ctx_destroy);
+  TUTTI_NEEDS(listen);
+  TUTTI_NEEDS(connect);
+  TUTTI_NEEDS(accept);
+  TUTTI_NEEDS(ep_ready);
+  TUTTI_NEEDS(ep_describe);
+  TUTTI_NEEDS(ep_destroy);
+  TUTTI_NEEDS(listener_destroy);
+  TUTTI_NEEDS(mr_register);
+  TUTTI_NEEDS(mr_release);
+  TUTTI_NEEDS(send);
+  TUTTI_NEEDS(recv);
+  TUTTI_NEEDS(progress);
+#undef TUTTI_NEEDS
+  return "";
+}
+
 } // namespace
 
 Inner::Value Inner::parse(const tutti_option &option, const std::string &text) const {
@@ -156,8 +181,10 @@ Inner::Inner(const Host &outer, const std::string &name, const std::vector<std::
   host_ = {sizeof(tutti_host), TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, this, Services::get_iface};
   if (const tutti_status s = desc_->open(&host_, &state_); s < 0) throw plugin::Error(s, "");
   net_ = static_cast<const tutti_net_v1 *>(desc_->get_iface(state_, TUTTI_NET));
-  if (net_) return;
+  const std::string lacks = net_ ? missing(*net_) : std::string();
+  if (net_ && lacks.empty()) return;
   desc_->close(state_);
+  if (net_) fail(TUTTI_ERR_INVALID, "inner \"", name, "\": its ", TUTTI_NET, " has no ", lacks, "()");
   fail(TUTTI_ERR_INVALID, "inner \"", name, "\" offers no ", TUTTI_NET);
 }
 

@@ -19,7 +19,6 @@ public:
   Inner(const Inner &) = delete;
   const tutti_net_v1 &net() const { return *net_; }
   void *state() const { return state_; }
-  const char *name() const { return desc_->name; }
 
 private:
   struct Value {

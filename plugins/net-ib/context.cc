@@ -174,11 +174,15 @@ int32_t Context::progress(tutti_net_completion *out, uint32_t cap) {
   for (Endpoint *ep : endpoints_) ep->pump();
   empty_graves(); // before anybody is told that a buffer is his again
   int32_t n = 0;
-  for (; static_cast<uint32_t>(n) < cap && count_ > 0; ++n, --count_) {
+  Reason said;
+  for (; static_cast<uint32_t>(n) < cap && count_ > 0; ++n, --count_, ++collected_) {
+    const bool reasoned = !failures_.empty() && failures_.front().number == collected_;
+    if (reasoned && said && failures_.front().why != said) break; // one reason for each call of progress()
     out[n] = ring_[first_++ & (ring_.size() - 1)];
-    // A reason holds for one call, and the endpoint may have failed in an earlier one.
-    if (out[n].status != TUTTI_OK && out[n].status != TUTTI_ERR_CANCELLED && !why_.empty())
-      host().set_error(out[n].status, why_.c_str());
+    if (!reasoned) continue;
+    said = std::move(failures_.front().why);
+    failures_.pop_front();
+    host().set_error(out[n].status, said->c_str()); // again: the endpoint may have failed in an earlier call
   }
   return n;
 }
@@ -235,8 +239,9 @@ void Context::grow(size_t completions) {
   first_ = 0;
 }
 
-void Context::complete(uint64_t cookie, uint64_t bytes, tutti_status status) {
+void Context::complete(uint64_t cookie, uint64_t bytes, tutti_status status, const Reason &why) {
   if (count_ == ring_.size()) grow(2 * count_); // nobody collects: rather grow than lose one
+  if (why) failures_.push_back({collected_ + count_, why});
   ring_[(first_ + count_++) & (ring_.size() - 1)] = {cookie, bytes, status, 0};
 }
 

@@ -2,7 +2,10 @@
 #pragma once
 #include "queue_pair.h"
 #include "tutti/plugin/cxx/net_optional.hpp"
+#include <deque>
 #include <functional>
+#include <memory>
+#include <string>
 
 namespace tutti::net_ib {
 
@@ -12,6 +15,7 @@ class Listener;
 class Context;
 
 using Time = std::chrono::steady_clock::time_point;
+using Reason = std::shared_ptr<const std::string>; // an endpoint may go before its calls have been reported
 
 // A region, registered with every device of the context.
 class Mr : public plugin::NetObject {
@@ -67,9 +71,8 @@ public:
   void add(Endpoint *ep) { endpoints_.push_back(ep); }
   void remove(Endpoint *ep);
   void add(std::unique_ptr<Farewell> farewell);
-  void complete(uint64_t cookie, uint64_t bytes, tutti_status status);
-  void failed(const std::string &why) { why_ = why; } // an endpoint: its calls are yet to be reported
-  void reserve_completions(size_t more);              // room for an endpoint's, so that complete() does not allocate
+  void complete(uint64_t cookie, uint64_t bytes, tutti_status status, const Reason &why = nullptr); // why: of one that failed
+  void reserve_completions(size_t more); // room for an endpoint's, so that complete() does not allocate
   void release_completions(size_t less) { reserved_ -= less; }
 
 private:
@@ -89,7 +92,6 @@ private:
   int epoll_ = -1, timer_ = -1;
   uint32_t turn_ = 0;
   bool look_ = false;
-  std::string why_; // of the endpoint that failed last
   struct Slot {
     QueuePair *qp = nullptr;
     uint32_t generation = 0;
@@ -101,6 +103,12 @@ private:
   std::vector<std::unique_ptr<Farewell>> farewells_;
   std::vector<tutti_net_completion> ring_;      // size is a power of two
   size_t first_ = 0, count_ = 0, reserved_ = 0; // reserved_: calls that all endpoints may have under way
+  struct Failure {
+    uint64_t number; // of the completion
+    Reason why;
+  };
+  uint64_t collected_ = 0;       // completions so far: the number of the first in ring_
+  std::deque<Failure> failures_; // of completions in ring_, in order
 };
 
 // What of a device's description depends on the data path: max_message_bytes, max_inflight, max_batch, flags.

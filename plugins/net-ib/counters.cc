@@ -177,6 +177,19 @@ private:
   std::vector<char> bytes_; // of operator new, so aligned for both
 };
 
+constexpr uint32_t most_statistics = 65536;
+constexpr uint32_t more_statistics = 256; // that a driver may have got since it was asked how many there are: it asks no length
+
+// 0: none, or not known.
+uint32_t count_statistics(const Asker &ask) {
+  Request<ethtool_sset_info> size(sizeof(uint32_t));
+  size.head()->cmd = ETHTOOL_GSSET_INFO;
+  size.head()->sset_mask = uint64_t{1} << ETH_SS_STATS;
+  if (!ask(size.head()) || size.head()->sset_mask == 0) return 0;
+  const uint32_t n = *size.answer<uint32_t>();
+  return n <= most_statistics ? n : 0;
+}
+
 } // namespace
 
 const char *counter_hint(std::string_view name) {
@@ -185,29 +198,33 @@ const char *counter_hint(std::string_view name) {
   return nullptr;
 }
 
-Statistics interface_statistics(const std::string &netdev) {
+// A driver writes as many as it has by then, however many were asked for. So there is room for more, and nothing is believed
+// unless as many are there afterwards.
+Statistics ethtool_statistics(const Asker &ask) {
   Statistics out;
-  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return out;
-  Request<ethtool_sset_info> size(sizeof(uint32_t));
-  size.head()->cmd = ETHTOOL_GSSET_INFO;
-  size.head()->sset_mask = uint64_t{1} << ETH_SS_STATS;
-  constexpr uint32_t most = 65536;
-  if (ask(fd, netdev, size.head()) && size.head()->sset_mask != 0) {
-    const uint32_t n = std::min(*size.answer<uint32_t>(), most);
-    Request<ethtool_gstrings> names(size_t{n} * ETH_GSTRING_LEN);
-    Request<ethtool_stats> values(size_t{n} * sizeof(uint64_t));
-    names.head()->cmd = ETHTOOL_GSTRINGS;
-    names.head()->string_set = ETH_SS_STATS;
-    names.head()->len = n;
-    values.head()->cmd = ETHTOOL_GSTATS;
-    values.head()->n_stats = n;
-    if (n != 0 && ask(fd, netdev, names.head()) && ask(fd, netdev, values.head()))
-      for (uint32_t i = 0; i < std::min(n, std::min(names.head()->len, values.head()->n_stats)); i++) {
-        const char *name = names.answer<char>() + size_t{i} * ETH_GSTRING_LEN;
-        out.emplace_back(std::string(name, strnlen(name, ETH_GSTRING_LEN)), values.answer<uint64_t>()[i]);
-      }
+  const uint32_t n = count_statistics(ask);
+  if (n == 0) return out;
+  const size_t room = size_t{n} + more_statistics;
+  Request<ethtool_gstrings> names(room * ETH_GSTRING_LEN);
+  names.head()->cmd = ETHTOOL_GSTRINGS;
+  names.head()->string_set = ETH_SS_STATS;
+  names.head()->len = n;
+  if (!ask(names.head()) || names.head()->len != n || count_statistics(ask) != n) return out;
+  Request<ethtool_stats> values(room * sizeof(uint64_t));
+  values.head()->cmd = ETHTOOL_GSTATS;
+  values.head()->n_stats = n;
+  if (!ask(values.head()) || values.head()->n_stats != n || count_statistics(ask) != n) return out;
+  for (uint32_t i = 0; i < n; i++) {
+    const char *name = names.answer<char>() + size_t{i} * ETH_GSTRING_LEN;
+    out.emplace_back(std::string(name, strnlen(name, ETH_GSTRING_LEN)), values.answer<uint64_t>()[i]);
   }
+  return out;
+}
+
+Statistics interface_statistics(const std::string &netdev) {
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return {};
+  Statistics out = ethtool_statistics([&](void *data) { return ask(fd, netdev, data); });
   close(fd);
   return out;
 }

@@ -2,6 +2,10 @@
 // pauses are counted.
 #pragma once
 #include "ports.h"
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace tutti::net_ib {
 
@@ -14,6 +18,8 @@ struct Counter {
 // Statistics of a network interface by name (ethtool -S), as far as they are readable.
 using Statistics = std::vector<std::pair<std::string, uint64_t>>;
 Statistics interface_statistics(const std::string &netdev);
+using Asker = std::function<bool(void *)>; // one request of the ethtool interface, which begins with a command
+Statistics ethtool_statistics(const Asker &ask);
 
 // Of the interface, only what has a hint: it has hundreds of others.
 std::vector<Counter> read_counters(const Port &port, const std::string &sysfs = "/sys",

@@ -62,7 +62,7 @@ bool Endpoint::ready() {
       fail(TUTTI_ERR_TIMEOUT, text("no connection in time: ", describe(), first_why()));
     }
   }
-  if (failed_ != TUTTI_OK) throw plugin::Error(failed_, why_);
+  if (failed_ != TUTTI_OK) throw plugin::Error(failed_, *why_);
   return ready_;
 }
 
@@ -72,18 +72,18 @@ std::string Endpoint::describe() const {
 
 tutti_status Endpoint::send(const tutti_net_buf *bufs, uint32_t n, uint64_t cookie) {
   if (receives_data_) plugin::fail(TUTTI_ERR_INVALID, "the accepting side of ", describe(), " only receives");
-  if (failed_ != TUTTI_OK) throw plugin::Error(failed_, why_);
+  if (failed_ != TUTTI_OK) throw plugin::Error(failed_, *why_);
   return sends_.post(bufs, n, cookie);
 }
 
 tutti_status Endpoint::recv(const tutti_net_buf *bufs, uint32_t n, uint64_t *received, uint64_t cookie) {
   if (!receives_data_) plugin::fail(TUTTI_ERR_INVALID, "the connecting side of ", describe(), " only sends");
-  if (failed_ != TUTTI_OK) throw plugin::Error(failed_, why_);
+  if (failed_ != TUTTI_OK) throw plugin::Error(failed_, *why_);
   return receives_.post(bufs, n, received, cookie);
 }
 
 tutti_status Endpoint::get(const tutti_net_buf &to, uint64_t remote, const plugin::NetKey &key, uint64_t cookie) {
-  if (failed_ != TUTTI_OK) throw plugin::Error(failed_, why_);
+  if (failed_ != TUTTI_OK) throw plugin::Error(failed_, *why_);
   return reads_.post(to, remote, key.get<ReadKey>(), cookie);
 }
 
@@ -214,9 +214,8 @@ void Endpoint::fail(tutti_status status, const std::string &why) noexcept {
   if (failed_ != TUTTI_OK) return;
   done_ = done();
   failed_ = status;
-  why_ = why;
+  why_ = std::make_shared<const std::string>(why);
   host().set_error(status, why.c_str());
-  ctx_.failed(why);
   host().debug(why);
   carriers_.clear();
   for (Path &p : paths_) {

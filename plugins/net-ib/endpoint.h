@@ -63,6 +63,7 @@ public:
   // From the parts.
   Context &ctx() { return ctx_; }
   bool works() const { return failed_ == TUTTI_OK; }
+  const Reason &why() const { return why_; } // null while it works
   void fail(tutti_status status, const std::string &why) noexcept;
   void too_long(uint64_t number, uint64_t bytes) noexcept; // message `number` has no room in the buffer granted for it
   static constexpr uint32_t control_reserve = 16;          // work requests that credits leave to the rest
@@ -136,7 +137,7 @@ private:
   bool ready_ = false, connected_ = false; // connected: both cards are known
   Time begun_{};                           // to become ready
   tutti_status failed_ = TUTTI_OK;
-  std::string why_;
+  Reason why_; // it has failed
   uint64_t failed_at_ = 0, failed_bytes_ = 0;
   uint64_t done_ = 0; // when it failed
   Card mine_{}, peer_{};
@@ -168,8 +169,8 @@ private:
   void arrived(QueuePair &, Tag, uint32_t) override {}
   void broken(QueuePair &, const ibv_wc &) override {}
   void refused(QueuePair &, int) override {}
+  std::unique_ptr<Window> window_; // goes after the queue pairs, which write into it
   std::vector<std::unique_ptr<QueuePair>> queues_;
-  std::unique_ptr<Window> window_; // after the queue pairs that write into it have gone
   Time limit_;
   uint32_t left_ = 0;
   bool told_ = false;

@@ -35,12 +35,21 @@ QueuePair::QueuePair(Context &ctx, Rail &rail, QueueOwner &owner, Place place, c
     if (qp_ || bytes == 0 || (errno != EINVAL && errno != ENOMEM)) break;
   }
   const int err = qp_ ? 0 : errno;
-  if (qp_) slot_ = ctx_.enter(this);
-  const int started = qp_ ? start_again() : 0;
+  const auto undo = [&] {
+    disown();
+    if (qp_) ctx_.verbs().destroy_qp(qp_);
+    rail.hca->release(*completions_, entries);
+  };
+  int started = 0;
+  try {
+    if (qp_) slot_ = ctx_.enter(this);
+    if (qp_) started = start_again();
+  } catch (...) { // more of them than the context counts
+    undo();
+    throw;
+  }
   if (qp_ && started == 0) return;
-  disown();
-  if (qp_) ctx_.verbs().destroy_qp(qp_);
-  rail.hca->release(*completions_, entries);
+  undo();
   if (started) plugin::fail(TUTTI_ERR_SYSTEM, explain_modify_qp(started, IBV_QPS_INIT, {&rail.port, "", 0}));
   plugin::fail(err == ENOMEM ? TUTTI_ERR_NO_MEMORY : TUTTI_ERR_SYSTEM,
                explain_create_qp(err, rail.port, shape_.sends, shape_.receives, shape_.inline_bytes));

@@ -18,8 +18,17 @@ tutti_status Reads::post(const tutti_net_buf &to, uint64_t remote, const ReadKey
     plugin::fail(TUTTI_ERR_INVALID, "a read into ", to.bytes, " bytes that are not registered: net-ib needs every buffer so");
   const uint64_t at = remote - key.addr;
   const bool inside = at <= key.bytes && to.bytes <= key.bytes - at && key.ports == ep_.peer().ports;
-  if (!inside || to.bytes == 0 || to.bytes > ep_.largest()) {
-    ep_.ctx().complete(cookie, 0, inside && to.bytes == 0 ? TUTTI_OK : TUTTI_ERR_INVALID);
+  if (inside && to.bytes == 0) {
+    ep_.ctx().complete(cookie, 0, TUTTI_OK);
+    return TUTTI_OK;
+  }
+  if (!inside || to.bytes > ep_.largest()) {
+    const std::string why =
+        plugin::text("a read of ", to.bytes, " bytes at ", remote,
+                     inside ? ": the largest has " : ", which are not all in the region of the key: it has ",
+                     inside ? ep_.largest() : key.bytes, " bytes", inside ? "" : " at ",
+                     inside ? std::string() : std::to_string(key.addr), " and ", key.ports, " ports");
+    ep_.ctx().complete(cookie, 0, TUTTI_ERR_INVALID, std::make_shared<const std::string>(why));
     return TUTTI_OK;
   }
   const auto number =
@@ -94,7 +103,7 @@ void Reads::replay(const Path &path) {
 
 void Reads::finish(tutti_status status) {
   for (Read &r : reads_) {
-    if (r.used) ep_.ctx().complete(r.cookie, 0, status);
+    if (r.used) ep_.ctx().complete(r.cookie, 0, status, ep_.why());
     r.used = false;
   }
   busy_ = 0;

@@ -111,7 +111,7 @@ uint32_t Receives::write_arrived(uint8_t *out) const {
 
 void Receives::finish(tutti_status status) {
   for (; queue_.head != queue_.tail; ++queue_.head)
-    if (queue_[queue_.head].ends_call) ep_.ctx().complete(queue_[queue_.head].cookie, 0, status);
+    if (queue_[queue_.head].ends_call) ep_.ctx().complete(queue_[queue_.head].cookie, 0, status, ep_.why());
   queue_.calls = 0;
   granted_ = queue_.tail;
 }

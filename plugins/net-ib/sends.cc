@@ -169,7 +169,7 @@ void Sends::retire() {
 
 void Sends::finish(tutti_status status) {
   for (; queue_.head != queue_.tail; ++queue_.head)
-    if (queue_[queue_.head].ends_call) ep_.ctx().complete(queue_[queue_.head].cookie, 0, status);
+    if (queue_[queue_.head].ends_call) ep_.ctx().complete(queue_[queue_.head].cookie, 0, status, ep_.why());
   next_ = queue_.tail;
   queue_.calls = 0;
   again_.clear();

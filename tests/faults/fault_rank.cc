@@ -11,10 +11,12 @@
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <poll.h>
 #include <string>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -33,6 +35,7 @@ struct Options {
   int shm = 1, warm = 3, rounds = 1 << 30, step = 0, plant_at = 0;
   bool until_told = false, tell = false;
   size_t count = 1 << 16;
+  int memory_mib = -1;
   bool victim() const { return std::find(who.begin(), who.end(), rank) != who.end(); }
   bool strikes() const { return what == "die" || what == "exit" || what == "abort" || what == "throw" || what == "stop"; }
   bool strikes_at(const char *phase) const { return victim() && strikes() && when == phase; }
@@ -207,6 +210,15 @@ void planted(const Options &o) {
     for (;;) pause();
 }
 
+// Of address space beyond what the process has now, whatever its libraries take.
+void limit_memory(int mib) {
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  rlimit limit{};
+  limit.rlim_cur = limit.rlim_max = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + (static_cast<uint64_t>(mib) << 20);
+  setrlimit(RLIMIT_AS, &limit);
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -234,6 +246,7 @@ int main(int argc, char **argv) {
   app.add_flag("--tell", o.tell, "a line before each phase");
   app.add_option("--hold", o.hold, "wait for a byte on the standard input before this phase");
   app.add_option("--count", o.count, "elements of an operation");
+  app.add_option("--memory", o.memory_mib, "MiB that those who go wrong may take from now on (default: all)");
   app.add_option("--plant", o.plant, "a mistake of this program, for tests of what judges it")
       ->check(CLI::IsMember({"none", "crash", "hang", "late", "child", "wrong"}));
   app.add_option("--plant-at", o.plant_at, "the rank that makes it");
@@ -241,6 +254,7 @@ int main(int argc, char **argv) {
   const char *rank = std::getenv("TUTTI_RANK"), *nranks = std::getenv("TUTTI_NRANKS");
   o.rank = rank ? std::atoi(rank) : -1;
   o.nranks = nranks ? std::atoi(nranks) : 0;
+  if (o.victim() && o.memory_mib >= 0) limit_memory(o.memory_mib);
   if (o.when == "finalize" && o.rounds == 1 << 30) o.rounds = 1;
   const auto ms = [](double s) { return std::to_string(static_cast<long>(s * 1000)) + "ms"; };
   for (const char *name : {"TUTTI_TIMEOUT", "TUTTI_CONNECT_TIMEOUT", "TUTTI_FINALIZE_TIMEOUT"})

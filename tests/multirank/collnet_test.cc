@@ -271,6 +271,36 @@ TEST_CASE("when the aggregator dies, operations without a result fail, and the n
         }) == 0);
 }
 
+// Operations that fail alone are told to those who wait for them, and not to a call that only waits for room in the queue.
+TEST_CASE("calls behind a full queue are made though operations before them have failed, and no failure is forgotten") {
+  for (const bool grouped : {false, true})
+    CHECK_MESSAGE(run_on_hosts({0, 1, 2}, and_also(kPreferred, {"FAKE_COLLNET_DIE=7", "TUTTI_ALGO=all_reduce:collnet_direct"}),
+                               [&](Rank &r) {
+                                 constexpr int kOps = 4 * 128; // of which a queue holds 128
+                                 std::vector<int> in(kOps), out(kOps, -1);
+                                 if (grouped) EXPECT_OK(r, tuttiGroupStart());
+                                 for (int op = 0; op < kOps; op++) {
+                                   in[op] = r.rank + op;
+                                   EXPECT_OK(r, tuttiAllReduce(&in[op], &out[op], 1, tuttiInt32, tuttiSum, r.comm, nullptr));
+                                 }
+                                 if (grouped) EXPECT_OK(r, tuttiGroupEnd());
+                                 int told = 0, wrong = 0;
+                                 while (told < kOps && tuttiCommSynchronize(r.comm) == tuttiRemoteError) told++;
+                                 EXPECT_OK(r, tuttiCommSynchronize(r.comm));
+                                 for (int op = 0; op < kOps; op++) wrong += out[op] != 3 + 3 * op;
+                                 EXPECT(r, told < 128);
+                                 EXPECT(r, wrong <= told);
+                                 int all = told; // some rank may have had all its results
+                                 EXPECT_OK(r, tuttiAllReduce(&all, &all, 1, tuttiInt32, tuttiSum, r.comm, nullptr));
+                                 EXPECT_OK(r, tuttiCommSynchronize(r.comm));
+                                 EXPECT(r, all >= 1);
+                                 size_t wrong_after = 0;
+                                 EXPECT_OK(r, sum(r, 1, 500, &wrong_after)); // in step
+                                 EXPECT(r, wrong_after == 0);
+                               }) == 0,
+                  grouped);
+}
+
 // No plugin says so: the operation's own deadline ends the groups, and nobody else.
 TEST_CASE("a group that gives neither a result nor a reason is given up when the operation's time is over") {
   const Env stops{"FAKE_COLLNET_STOP=3", "TUTTI_TIMEOUT=1500ms", "TUTTI_ALGO=all_reduce:collnet_direct"};

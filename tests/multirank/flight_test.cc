@@ -6,12 +6,15 @@
 #include <csignal>
 #include <cstdlib>
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
@@ -161,6 +164,66 @@ TEST_CASE("the signal's handler calls the one that was there before") {
                       });
                       EXPECT(r, handled == 1);
                     }) == 0);
+}
+
+TEST_CASE("a handler that was to ignore the signal, whatever its flags, is not called") {
+  const Folder folder;
+  CHECK(
+      run_processes(1,
+                    {.env = {folder.env(), "TUTTI_RECORD_SIGNAL=USR1", "TUTTI_RECORD_FILE=" + folder.path.string() + "/f.json"},
+                     .init = false},
+                    [&](Rank &r, const tuttiUniqueId &) {
+                      struct sigaction a {};
+                      a.sa_handler = SIG_IGN;
+                      a.sa_flags = SA_SIGINFO;
+                      EXPECT(r, ::sigaction(SIGUSR1, &a, nullptr) == 0);
+                      r.failures += run_threads(2, [&](Rank &t) {
+                        EXPECT_OK(t, sum(t));
+                        if (t.rank) return;
+                        ::kill(::getpid(), SIGUSR1);
+                        EXPECT(t, eventually([&] { return read_all(folder.path).size() == 2; }));
+                      });
+                    }) == 0);
+}
+
+// The service thread goes on, and with it all that keeps the job together.
+TEST_CASE("a dump into a pipe that nobody reads holds up no file of a failure") {
+  const Folder folder;
+  const fs::path files = folder.path / "files", pipe = folder.path / "pipe";
+  if (folder.own()) {
+    fs::create_directory(files);
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  }
+  CHECK(threads(2,
+                [&](Rank &r) {
+                  static std::atomic<int> ready{0};
+                  for (int i = 0; i < 100; i++) EXPECT_OK(r, sum(r)); // more than the pipe holds
+                  ready++;
+                  EXPECT(r, eventually([] { return ready == 2; }));
+                  if (r.rank == 1) {
+                    EXPECT(r, eventually([] { return ready == 3; }));
+                    return abandon(r);
+                  }
+                  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+                  EXPECT(r, reader >= 0 && ::fcntl(reader, F_SETPIPE_SZ, 4096) >= 0);
+                  std::atomic<bool> over{false};
+                  std::thread dumping([&] {
+                    EXPECT_OK(r, tuttiCommDump(r.comm, pipe.c_str()));
+                    over = true;
+                  });
+                  int there = 0;
+                  EXPECT(r, eventually([&] { return ::ioctl(reader, FIONREAD, &there) == 0 && there > 0; }));
+                  EXPECT_OK(r, tuttiCommRevoke(r.comm, 0));
+                  EXPECT(r, eventually([&] { return over || read_all(files).count(0) == 1; }));
+                  EXPECT(r, !over);
+                  char part[4096];
+                  while (!over) (void)!::read(reader, part, sizeof part);
+                  dumping.join();
+                  ::close(reader);
+                  ready++;
+                  abandon(r);
+                },
+                {folder.env(), "TUTTI_RECORD_FILE=" + files.string() + "/"}) == 0);
 }
 
 TEST_CASE("a dump that cannot be written is one error, leaves nothing behind and harms no communicator") {

@@ -1,5 +1,6 @@
 #include "operations.h"
 #include "ranks.h"
+#include <cstdlib>
 #include <doctest/doctest.h>
 
 using namespace support;
@@ -20,4 +21,9 @@ TEST_CASE("two processes sum a vector over shared memory") {
 }
 TEST_CASE("two processes sum a vector over sockets") {
   CHECK(run_processes(2, sum, {.env = {"TUTTI_SHM_DISABLE=1"}}) == 0);
+}
+TEST_CASE("a rank that ends before its body has is a failure, whatever its status") {
+  CHECK(run_processes(2, {.init = false}, [](Rank &r, const tuttiUniqueId &) {
+          if (r.rank == 1) std::_Exit(0);
+        }) == 1);
 }

@@ -85,7 +85,7 @@ done
 ip -n $b link set veth0 up
 for _ in $(seq 1 200); do
   ip netns exec $a "$tutti" ras --json --timeout 1 --interval 0 >"$dir/json" 2>/dev/null
-  grep -q '"answered":true' "$dir/json" && ! grep -q '"restoring"' "$dir/json" && exit 0
+  grep -q '"answered": true' "$dir/json" && ! grep -q '"restoring"' "$dir/json" && exit 0
   sleep 0.2
 done
 echo "control connections are still shown as lost:"

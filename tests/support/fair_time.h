@@ -1,5 +1,5 @@
 // tests/support/fair_time.h: time as it would have passed without other work on the machine, for limits that must hold on a
-// busy one: wall time, less what other processes took of the cores.
+// busy one: wall time, less what processes that are no ranks of this test took of the cores.
 #pragma once
 #include <chrono>
 

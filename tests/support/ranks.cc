@@ -16,6 +16,7 @@ namespace support {
 namespace {
 
 constexpr const char *kCall = "TEST_CALL", *kRank = "TEST_RANK", *kRanks = "TEST_RANKS";
+constexpr int kPassed = 42; // exit status of a child whose body has run and passed: 0 is that of one that never came to it
 constexpr int kUp = 100, kDown = 101; // a child's ends of the pipes that carry the id
 
 std::string test_name() {
@@ -57,7 +58,7 @@ bool read_all(int fd, void *to, size_t n) {
     if (r.comm) EXPECT_OK(r, tuttiCommDestroy(r.comm));
   }
   std::fflush(nullptr);
-  std::_Exit(r.failures ? 1 : 0);
+  std::_Exit(r.failures ? 1 : kPassed);
 }
 
 // This process's environment with those of `lists` in the place of what they name; borrowed from both.
@@ -84,7 +85,11 @@ struct Child {
 Child spawn(int rank, int n, int call, const ProcessOptions &options) {
   Child c;
   int up[2], down[2];
-  if (pipe2(up, O_CLOEXEC) || pipe2(down, O_CLOEXEC)) return c;
+  if (pipe2(up, O_CLOEXEC)) return c;
+  if (pipe2(down, O_CLOEXEC)) {
+    close(up[0]), close(up[1]);
+    return c;
+  }
   const std::string filter = filter_of(test_name());
   const std::vector<std::string> own = {kCall + ("=" + std::to_string(call)), kRank + ("=" + std::to_string(rank)),
                                         kRanks + ("=" + std::to_string(n))};
@@ -97,21 +102,29 @@ Child spawn(int rank, int n, int call, const ProcessOptions &options) {
     std::_Exit(127);
   }
   close(up[1]), close(down[0]);
-  c.up = up[0], c.down = down[1];
+  if (c.pid < 0)
+    close(up[0]), close(down[1]);
+  else
+    c.up = up[0], c.down = down[1];
   return c;
 }
 
 int reap(const Child &c, int rank, const ProcessOptions &options) {
+  if (c.pid < 0) {
+    std::fprintf(stderr, "rank %d: could not be started\n", rank);
+    return 1;
+  }
   int status = 0;
   while (waitpid(c.pid, &status, 0) < 0 && errno == EINTR) {
   }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kPassed) return 0;
   const bool expected = std::find(options.may_die.begin(), options.may_die.end(), rank) != options.may_die.end();
   if (expected && WIFSIGNALED(status)) return 0;
   if (WIFSIGNALED(status))
     std::fprintf(stderr, "rank %d: ended by signal %d\n", rank, WTERMSIG(status));
   else
-    std::fprintf(stderr, "rank %d: exit status %d\n", rank, WEXITSTATUS(status));
+    std::fprintf(stderr, "rank %d: exit status %d%s\n", rank, WEXITSTATUS(status),
+                 WEXITSTATUS(status) == 0 ? ", before its body had ended" : "");
   return 1;
 }
 
@@ -165,11 +178,13 @@ int run_processes(int n, const ProcessOptions &options, const ProcessBody &body)
   tuttiUniqueId id{};
   if (children[0].pid > 0 && read_all(children[0].up, &id, sizeof id))
     for (int r = 1; r < n; r++) {
+      if (children[static_cast<size_t>(r)].pid < 0) continue;
       const ssize_t sent = write(children[static_cast<size_t>(r)].down, &id, sizeof id);
       (void)sent; // a child that is gone shows in its status
     }
   int failures = 0;
-  for (const Child &c : children) close(c.up), close(c.down);
+  for (const Child &c : children)
+    if (c.pid > 0) close(c.up), close(c.down);
   for (int r = 0; r < n; r++) failures += reap(children[static_cast<size_t>(r)], r, options);
   return failures;
 }

@@ -1,4 +1,6 @@
 #include "comm/select/calibrate.h"
+#include "base/fork.h"
+#include "base/hash.h"
 #include "comm/select/determinism.h"
 #include "comm/select/measure.h"
 #include "log/log.h"
@@ -73,9 +75,7 @@ std::string cache_path(const Config &config, const CpuSet &cpus) {
       return "";
   }
   // Homes are shared by machines: each has a file.
-  uint64_t hash = 0xcbf29ce484222325ull;
-  for (const char c : machine_name(cpus)) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return fmt::format("{}/machine-{:016x}.toml", directory, hash);
+  return fmt::format("{}/machine-{:016x}.toml", directory, fnv1a(machine_name(cpus)));
 }
 
 // Steps in an order such that those that were done are of use without the others. Once this thread has waited for a core for
@@ -116,7 +116,7 @@ CostConstants machine_costs(const Config &config, const CpuSet &cpus) {
   if (mode == "off" || determinism_of(strictest_determinism(config)) != Determinism::off) return {};
   bool whole = true;
   if (mode == "always") return measured(cpus, "tuner.calibrate = always", &whole);
-  static std::mutex mutex;                   // guards known; one communicator of the process measures, the others use it
+  static auto &mutex = *new ChildFreeMutex;  // guards known; one communicator of the process measures, the others use it
   static std::map<std::string, Known> known; // by machine_name()
   const std::string path = cache_path(config, cpus), machine = machine_name(cpus);
   std::lock_guard lock(mutex);

@@ -1,4 +1,5 @@
 #include "comm/select/call_config.h"
+#include "base/fork.h"
 #include "config/config.h"
 #include "tutti/plugin/algo.h"
 #include "tutti/plugin/proto.h"
@@ -63,7 +64,7 @@ Status take_tag(const char *tag, std::string *to) {
 }
 
 Status number_contents(CallConfig *c) {
-  static std::mutex mutex; // guards ids
+  static auto &mutex = *new ChildFreeMutex; // guards ids
   static auto *ids = new std::map<std::string, uint32_t>;
   const std::string content =
       fmt::format("{}\n{}\n{} {} {} {} {} {}", c->algo, c->proto, c->min_channels, c->max_channels, c->slot_bytes, c->depth,

@@ -1,4 +1,5 @@
 #include "comm/select/plan_cost.h"
+#include "base/fork.h"
 #include "base/types.h"
 #include "comm/select/determinism.h"
 #include "comm/select/plan_paper.h"
@@ -293,7 +294,7 @@ Result<PlanCost> find_cost(const PlanSource &source) {
 // ---- what was found before
 
 struct Remembered {
-  std::mutex mutex; // guards costs
+  ChildFreeMutex mutex; // guards costs
   std::map<std::string, std::shared_ptr<const PlanCost>> costs;
 };
 Remembered &remembered() {

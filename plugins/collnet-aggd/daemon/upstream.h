@@ -16,7 +16,6 @@ public:
   void tell(std::string frame) { report_ = std::move(frame); } // between two chunks; the last one counts
   void say_last(const std::string &frame);                     // after what was folded
   bool quiet() const { return closed_ || (last_.empty() && ended_); }
-  uint64_t sent() const { return sent_; }
 
 private:
   void advance();

@@ -108,7 +108,7 @@ def shortages():
         yield Row(f"no file descriptors on one rank, {way}", [*args, *TIMES, "--rounds", "3"], deadline=2 * JOIN, expect="either",
                   victim_speaks=True, limits=lambda run, least=few[way]: {resource.RLIMIT_NOFILE: least + run})
         yield Row(f"no memory on one rank, {way}", [*args, *TIMES, "--rounds", "3"], deadline=2 * JOIN, expect="either",
-                  victim_speaks=True, limits=lambda run: {resource.RLIMIT_AS: (16 + run) << 20},
+                  victim_speaks=True, limits=lambda run: {}, vary=lambda run: ["--memory", str(2 + run)],
                   victim_says="memory|thread")
     yield Row("a cap that is too small for a communicator", [*SHM, *TIMES, "--rounds", "3"], deadline=JOIN, expect="either", victims=(),
               env={"TUTTI_MEMORY_CAP": "1MiB", "TUTTI_MIN_CHANNELS": "16", "TUTTI_BUFFSIZE": "4MiB"}, seconds=2)

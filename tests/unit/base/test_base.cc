@@ -1,6 +1,8 @@
 #include "base/crc32c.h"
 #include "base/fd.h"
 #include "base/file.h"
+#include "base/fork.h"
+#include "base/hash.h"
 #include "base/status.h"
 #include "base/time.h"
 #include "base/types.h"
@@ -11,6 +13,10 @@
 #include <filesystem>
 #include <fstream>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
 #include <vector>
 
 using namespace tutti;
@@ -161,4 +167,57 @@ TEST_CASE("a file is replaced whole, or stays what it was, and nothing is left b
   CHECK(replace_file("/dev/full", "z").error().sys_errno == ENOSPC); // no regular file: written as it is
   CHECK(replace_file("/dev/null", "z").ok());
   fs::remove_all(folder);
+}
+
+TEST_CASE("a reader that leaves a pipe is an error of who writes to it, and no signal that ends the process") {
+  const auto handler = std::signal(SIGPIPE, SIG_DFL);
+  char name[] = "/tmp/tutti_pipe_XXXXXX";
+  const std::filesystem::path folder = ::mkdtemp(name);
+  const std::string path = folder / "pipe";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  UniqueFd reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  std::thread leaving([&] { // once there is something in it
+    char byte;
+    while (::read(reader.get(), &byte, 1) != 1) std::this_thread::yield();
+    reader.reset();
+  });
+  const Status s = replace_file(path, std::string(4 << 20, 'x')); // more than a pipe holds
+  leaving.join();
+  CHECK(s.error().sys_errno == EPIPE);
+  sigset_t pending, blocked;
+  sigpending(&pending);
+  pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+  CHECK(sigismember(&pending, SIGPIPE) == 0);
+  CHECK(sigismember(&blocked, SIGPIPE) == 0);
+  std::signal(SIGPIPE, handler);
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a forked child finds a turn free that another thread of its parent has") {
+  ChildFreeMutex turn;
+  hold_over_fork(*new std::mutex); // both kinds, together
+  turn.lock();
+  std::thread other([&] {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(20); // ends a child that hangs
+      turn.lock();
+      turn.unlock();
+      ::_exit(7);
+    }
+    int status = -1;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 7));
+    CHECK_FALSE(turn.try_lock()); // the parent's is as it was
+  });
+  other.join();
+  turn.unlock();
+}
+
+TEST_CASE("the hash is FNV-1a") {
+  CHECK(fnv1a("") == 0xcbf29ce484222325);
+  CHECK(fnv1a("a") == 0xaf63dc4c8601ec8c);
+  CHECK(fnv1a("foobar") == 0x85944171f73967e8);
+  const std::byte bytes[] = {std::byte{'a'}};
+  CHECK(fnv1a(std::span(bytes)) == fnv1a("a"));
 }

@@ -34,7 +34,7 @@ TEST_CASE("every body is read as it was written") {
   CHECK((cover->cover.shape == 1 && cover->cover.daemons == 6 && cover->cover.window == 65536 &&
          cover->cover.chunk_min == 128 && cover->members.has(8) && !cover->members.has(7)));
   CHECK_FALSE(read_cover(body_of(frame(c)), 17).has_value());
-  const auto grant = read_grant(body_of(frame(Grant{1, 2, 3, 4, 5})));
+  const auto grant = read_grant(body_of(frame(Grant{1, 65536, 3, 8192, 5})));
   CHECK((grant && grant->epoch == 1 && grant->progress_ms == 5));
   const auto start = read_start(body_of(frame(Start{c.cover})));
   CHECK((start && start->all.depth == 3));
@@ -49,6 +49,19 @@ TEST_CASE("every body is read as it was written") {
              "e \xe2\x82\xac \xf0\x9f\x8d\x8e") == "stra\xc3\x9f"
                                                    "e \xe2\x82\xac \xf0\x9f\x8d\x8e");
   CHECK(text("\xff \xc3( \xed\xa0\x80 \xc0\xaf \xe2\x82") == "? ?( ??? ?? ??"); // what is no UTF-8 goes on to nobody
+}
+
+TEST_CASE("a grant of what no daemon grants is none") {
+  const auto reads = [](const Grant &g) { return read_grant(body_of(frame(g))).has_value(); };
+  CHECK(reads({1, least_window, 1, 64, 1}));
+  CHECK(reads({1, most_window, 4096, most_window / 8, most_progress_ms}));
+  CHECK_FALSE(reads({1, least_window - 1, 1, 64, 1}));
+  CHECK_FALSE(reads({1, most_window + 1, 1, 64, 1}));
+  CHECK_FALSE(reads({1, least_window, 0, 64, 1}));
+  CHECK_FALSE(reads({1, least_window, 1, 0, 1}));
+  CHECK_FALSE(reads({1, least_window, 1, least_window + 1, 1}));
+  CHECK_FALSE(reads({1, least_window, 1, 64, 0}));
+  CHECK_FALSE(reads({1, least_window, 1, 64, UINT32_MAX})); // from which limits of time are reckoned
 }
 
 TEST_CASE("bodies that are cut short or too long are no bodies") {

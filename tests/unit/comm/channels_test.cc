@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <doctest/doctest.h>
 #include <fstream>
+#include <map>
+#include <set>
 #include <unistd.h>
 
 using namespace tutti;
@@ -73,6 +75,10 @@ std::string error_of(const Status &s) {
 TEST_CASE("a topology file mended after an error is read, and the dump has the devices of the network") {
   const std::string file = fmt::format("/tmp/tutti-channels-{}.xml", getpid()), dump = file + ".dump";
   tutti_net_v1 net{};
+  const auto described = [&](const Config &of) {
+    NetSurvey survey({nullptr, &net}); // of one communicator
+    return host_machine(of, survey);
+  };
   net.device_count = [](void *, uint32_t *count) noexcept -> tutti_status { return (*count = 1, TUTTI_OK); };
   net.device_info = [](void *, uint32_t, tutti_net_dev *d) noexcept -> tutti_status {
     std::string_view("fake7").copy(d->name, sizeof d->name - 1);
@@ -81,9 +87,9 @@ TEST_CASE("a topology file mended after an error is read, and the dump has the d
   };
   const auto c = config({{"TUTTI_TOPO_FILE", file}, {"TUTTI_TOPO_DUMP_FILE", dump}});
   std::ofstream(file) << "<system version=\"1\"><cpu numaid=\"x\"/></system>";
-  CHECK(error_of(host_machine(*c, {nullptr, &net}).status()).find("numaid=\"x\"") != std::string::npos);
+  CHECK(error_of(described(*c).status()).find("numaid=\"x\"") != std::string::npos);
   std::ofstream(file) << "<system version=\"1\"><cpu numaid=\"0\"><nic><net name=\"none\" dev=\"0\"/></nic></cpu></system>";
-  const auto host = host_machine(*c, {nullptr, &net});
+  const auto host = described(*c);
   REQUIRE(host.ok());
   const Machine &m = (*host)->machine;
   REQUIRE(m.of_kind(NodeKind::net).size() == 1);
@@ -95,9 +101,43 @@ TEST_CASE("a topology file mended after an error is read, and the dump has the d
   std::getline(std::ifstream(dump), dumped, '\0');
   CHECK(dumped.find("name=\"fake7\"") != std::string::npos);
   CHECK(dumped.find("name=\"none\"") == std::string::npos);
-  CHECK(host_machine(*c, {nullptr, &net})->get() == host->get()); // described once
+  CHECK(described(*c)->get() == host->get()); // described once
   std::remove(file.c_str());
   std::remove(dump.c_str());
+}
+
+TEST_CASE("a host is described anew when a device of the network has come or gone, and only then") {
+  static std::vector<std::string> devices;
+  static int asked = 0;
+  tutti_net_v1 net{};
+  net.device_count = [](void *, uint32_t *count) noexcept -> tutti_status {
+    asked++;
+    return (*count = static_cast<uint32_t>(devices.size()), TUTTI_OK);
+  };
+  net.device_info = [](void *, uint32_t i, tutti_net_dev *d) noexcept -> tutti_status {
+    devices[i].copy(d->name, sizeof d->name - 1);
+    d->numa_node = 0, d->rail = -1, d->speed_mbps = 1000;
+    return TUTTI_OK;
+  };
+  const auto c = config({});
+  const auto ports = [&] {
+    NetSurvey survey({nullptr, &net});
+    const auto host = host_machine(*c, survey);
+    REQUIRE(host.ok());
+    REQUIRE(survey.devices().ok());
+    std::map<int, std::string> names; // by number
+    for (const int node : (*host)->machine.of_kind(NodeKind::net))
+      names[(*host)->machine.node(node).number] = (*host)->machine.node(node).id;
+    return std::pair(host->get(), names);
+  };
+  devices = {"a", "b", "c"};
+  const auto before = ports();
+  CHECK(before.second == std::map<int, std::string>{{0, "a"}, {1, "b"}, {2, "c"}});
+  devices = {"b", "c"}; // its port has gone down
+  const auto after = ports();
+  CHECK(after.second == std::map<int, std::string>{{0, "b"}, {1, "c"}});
+  CHECK(ports().first == after.first);
+  CHECK(asked == 3); // once for each communicator
 }
 
 TEST_CASE("requests hold the searched ring, tree, head and rail of each channel, and more channels take them again") {
@@ -146,10 +186,11 @@ TEST_CASE("both ends of a link call its way alike, and each channel goes by its 
         const size_t host = static_cast<size_t>(a) / 4;
         const ClusterChannel::Use &use = cluster.channels[c % 2].hosts[host];
         const int32_t port = way % 2 ? use.port_out : use.port_tree;
-        CHECK(routes[static_cast<size_t>(a)].device(way, 0, true) ==
-              cluster.hosts[host].ports[static_cast<size_t>(port)].devs[0]);
+        const int32_t device = routes[static_cast<size_t>(a)].device(way, 0, true);
+        CHECK(routes[static_cast<size_t>(a)].devices().at(static_cast<size_t>(device)) ==
+              cluster.hosts[host].ports[static_cast<size_t>(port)].dev_names[0]);
       }
-  CHECK(routes[0].devices() == std::vector<uint32_t>{0, 1});
+  CHECK(std::set<std::string>(routes[0].devices().begin(), routes[0].devices().end()) == std::set<std::string>{"eth0", "eth1"});
   CHECK(routes[0].channel_of_pair(0, 4) != routes[0].channel_of_pair(1, 5)); // neighbours' pairs take turns
 }
 
@@ -160,7 +201,8 @@ TEST_CASE("hosts with one NIC do not tell channels apart, so that these share li
   CHECK(cluster.channels.size() == 1);
   const NetRoutes routes = net_routes(cluster, topology_of(in, cluster), 0);
   CHECK(routes.route(1, 4, true) == 0);
-  CHECK(routes.device(0, 0, true) == 3);
+  CHECK(routes.device(0, 0, true) == 0);
+  CHECK(routes.devices() == std::vector<std::string>{"eth0"});
   CHECK(NetRoutes().device(0, 0, true) == -1);
 }
 

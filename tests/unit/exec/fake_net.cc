@@ -25,6 +25,7 @@ std::atomic<uint64_t> moved{0}, empty{0}, room{0}, violations{0}, endpoints{0}, 
     together{0};
 std::atomic<const uint8_t *> watched{nullptr};
 std::atomic<uint64_t> watched_bytes{0}, pinnable{~0ull}, refused{0}, counters_read{0};
+std::atomic<uint64_t> damaged{0}, damaged_at{0};
 std::atomic<bool> acknowledged{false}, renamed{false}, forge{false}, needs_mr{true};
 
 void violation(const char *what) {
@@ -138,6 +139,8 @@ bool move_one(tutti_net_ep &ep) {
       if (done.status == TUTTI_OK && !c.last) {
         ep.pipe->messages.push_back({{at, at + b.bytes}, Clock::now() + std::chrono::milliseconds(latency_ms)});
         if (b.bytes > 15 && forge.exchange(false)) ep.pipe->messages.back().bytes[15] |= 0x80;
+        if (uint64_t wanted = b.bytes; b.bytes && damaged.compare_exchange_strong(wanted, 0))
+          ep.pipe->messages.back().bytes[damaged_at] ^= 0x10;
         ep.pipe->credits--;
         ep.pipe->left++;
       }
@@ -459,6 +462,10 @@ void fake_net_rename(bool yes) {
 }
 void fake_net_forge() {
   forge = true;
+}
+void fake_net_damage(uint64_t bytes, uint64_t at) {
+  damaged_at = at;
+  damaged = bytes;
 }
 uint64_t fake_net_counters_read() {
   return counters_read;

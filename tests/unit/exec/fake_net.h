@@ -23,12 +23,13 @@ void fake_net_pinnable(uint64_t bytes);                   // longer pieces canno
 void fake_net_refuse(uint64_t bytes);                     // pieces of just that length cannot be registered; 0 = none
 // Sends end when their messages have been received; a message longer than its buffer ends both calls, with nothing written.
 void fake_net_acknowledge(bool yes);
-void fake_net_rename(bool yes);    // the device's number is another device's now
-void fake_net_forge();             // sets the highest bit of the length in the next message
-uint64_t fake_net_counters_read(); // so often
-uint64_t fake_net_messages();      // moved so far
-uint64_t fake_net_empty();         // of them without a byte
-uint64_t fake_net_endpoints();     // that are open
-uint64_t fake_net_violations();    // of net.h, by the core; the first ones are printed
+void fake_net_rename(bool yes);                    // the device's number is another device's now
+void fake_net_forge();                             // sets the highest bit of the length in the next message
+void fake_net_damage(uint64_t bytes, uint64_t at); // turns a bit of byte `at` in the next message of so many bytes
+uint64_t fake_net_counters_read();                 // so often
+uint64_t fake_net_messages();                      // moved so far
+uint64_t fake_net_empty();                         // of them without a byte
+uint64_t fake_net_endpoints();                     // that are open
+uint64_t fake_net_violations();                    // of net.h, by the core; the first ones are printed
 
 } // namespace tutti::test

@@ -1,7 +1,9 @@
 // Protocol `pull` over a network that reads its peers' registered memory.
 #include "cases.h"
 #include "fake_net.h"
+#include "transport/net_link.h"
 #include "transport/regions.h"
+#include <array>
 #include <doctest/doctest.h>
 
 using namespace tutti;
@@ -164,4 +166,61 @@ TEST_CASE("who cannot end because a peer does not read names it") {
   CHECK(s.error().line().find("rank 1") != std::string::npos);
   CHECK(regions::release(at).ok());
   CHECK(fake_net_violations() == 0);
+}
+
+namespace {
+
+// What rank 0 lends to rank 1 in one message; of the descriptor, or of what comes back, one bit is turned.
+std::array<Status, 2> lend_damaged(uint64_t bytes, uint64_t at, bool checksums) {
+  constexpr uint64_t count = 20'000;
+  std::array<Status, 2> status;
+  {
+    Threads world(2, config_with({{"TUTTI_TIMEOUT", "20s"}, {"TUTTI_NET_CHECKSUM", checksums ? "1" : "0"}}), 1, fake_rma_net(),
+                  true);
+    fake_net_damage(bytes, at);
+    world.run([&](int r) {
+      const auto plan = plan_of("direct", PlanRequest::simple(TUTTI_COLL_BROADCAST, r, 2, 0));
+      Selection sel;
+      sel.proto = pull();
+      sel.slot_bytes = 128 << 10;
+      sel.depth = 4;
+      const auto bound = world.engine(r).bind(plan, sel, TUTTI_DT_FLOAT32, TUTTI_RED_SUM);
+      auto *data = static_cast<float *>(*regions::allocate(count * sizeof(float)));
+      Status &s = status[static_cast<size_t>(r)];
+      for (uint64_t number = 1; bound.ok() && s.ok() && number <= 2; number++)
+        s = world.engine(r).run(*bound, args_of(*plan, data, data, count, TUTTI_DT_FLOAT32, 0, number));
+      CHECK(regions::release(data).ok());
+    });
+  }
+  fake_net_damage(0, 0);
+  CHECK(fake_net_registered() == 0);
+  return status;
+}
+
+constexpr uint64_t kHeader = sizeof(NetHeader), kLentMessage = kHeader + sizeof(NetDescriptor);
+
+} // namespace
+
+TEST_CASE("with checksums a damaged descriptor is an error, and nothing is read from where it points") {
+  const uint64_t before = fake_net_gets();
+  const auto status = lend_damaged(kLentMessage, kHeader, true); // of the address
+  REQUIRE(!status[1].ok());
+  CHECK_MESSAGE(status[1].error().line().find("message 1 from rank 0") != std::string::npos, status[1].error().line());
+  CHECK(status[1].error().line().find("was damaged on its way") != std::string::npos);
+  CHECK(fake_net_gets() == before);
+}
+
+TEST_CASE("with checksums a damaged word that memory has been read is an error") {
+  const auto status = lend_damaged(kHeader, 0, true);
+  REQUIRE(!status[0].ok());
+  CHECK_MESSAGE(status[0].error().line().find("from rank 1 (0 bytes") != std::string::npos, status[0].error().line());
+  CHECK(status[0].error().line().find("was damaged on its way") != std::string::npos);
+}
+
+TEST_CASE("a peer that says it has read what was never lent to it is refused") {
+  const auto status = lend_damaged(kHeader, 5, false);
+  REQUIRE(!status[0].ok());
+  CHECK_MESSAGE(status[0].error().line().find("rank 1 says that it has read message") != std::string::npos,
+                status[0].error().line());
+  CHECK(status[0].error().line().find("the last that is lent to it is message 1") != std::string::npos);
 }

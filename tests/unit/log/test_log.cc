@@ -1,6 +1,7 @@
 #include "log/log.h"
 #include <algorithm>
 #include <atomic>
+#include <climits>
 #include <csignal>
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -171,6 +172,21 @@ TEST_CASE("a child forked while other threads log can log") {
   }
   stop = true;
   for (auto &t : writers) t.join();
+}
+
+TEST_CASE("programs that this process starts do not get its log file") {
+  LogFile file;
+  file.open(Level::info);
+  info(Subsys::init, "open");
+  int found = 0;
+  for (int fd = 0; fd < 1024; fd++) {
+    char to[PATH_MAX] = "";
+    const ssize_t n = ::readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), to, sizeof to - 1);
+    if (n < 0 || file.path != to) continue;
+    found++;
+    CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+  }
+  CHECK(found == 1);
 }
 
 TEST_CASE("levels filter, and subsystems filter only what is less than a warning") {

@@ -2,7 +2,10 @@
 #include "counters.h"
 #include "host.h"
 #include "machine.h"
+#include <cstdio>
+#include <cstring>
 #include <doctest/doctest.h>
+#include <linux/ethtool.h>
 
 using namespace tutti::net_ib;
 
@@ -12,6 +15,32 @@ Statistics pauses(const std::string &netdev) {
   CHECK(netdev == "eth0");
   return {{"rx_packets", 9}, {"rx_prio3_pause", 12}, {"tx_prio3_pause_duration", 5}, {"rx_discards_phy", 4}};
 }
+
+// A driver with so many statistics, that gets more at some request: it writes all that it has by then.
+struct Driver {
+  uint32_t statistics = 4;
+  uint32_t more = 0, at_request = 0;
+  uint32_t requests = 0;
+  bool answer(void *data) {
+    if (++requests == at_request) statistics += more;
+    uint32_t command = 0;
+    std::memcpy(&command, data, sizeof command);
+    if (command == ETHTOOL_GSSET_INFO) {
+      auto *info = static_cast<ethtool_sset_info *>(data);
+      std::memcpy(info + 1, &statistics, sizeof statistics);
+    } else if (command == ETHTOOL_GSTRINGS) {
+      auto *names = static_cast<ethtool_gstrings *>(data);
+      names->len = statistics;
+      for (uint32_t i = 0; i < statistics; i++)
+        std::snprintf(reinterpret_cast<char *>(names + 1) + size_t{i} * ETH_GSTRING_LEN, ETH_GSTRING_LEN, "s%u", i);
+    } else {
+      auto *values = static_cast<ethtool_stats *>(data);
+      values->n_stats = statistics;
+      for (uint64_t i = 0; i < statistics; i++) std::memcpy(reinterpret_cast<uint64_t *>(values + 1) + i, &i, sizeof i);
+    }
+    return true;
+  }
+};
 
 const Counter *find(const std::vector<Counter> &all, const std::string &name) {
   for (const Counter &c : all)
@@ -73,4 +102,18 @@ TEST_CASE("hints hold for every priority and for no other name") {
 
 TEST_CASE("the statistics of an interface that is not there are empty") {
   CHECK(interface_statistics("nosuchif0").empty());
+}
+
+TEST_CASE("statistics of an interface are read whole, and none while a driver gets more of them") {
+  Driver steady;
+  const Statistics read = ethtool_statistics([&](void *data) { return steady.answer(data); });
+  REQUIRE(read.size() == 4);
+  CHECK(read[3] == std::pair<std::string, uint64_t>("s3", 3));
+  for (uint32_t at = 2; at <= steady.requests; at++) {
+    Driver growing{4, 200, at}; // more than what was asked for takes
+    CHECK(ethtool_statistics([&](void *data) { return growing.answer(data); }).empty());
+  }
+  Driver absurd{UINT32_MAX};
+  CHECK(ethtool_statistics([&](void *data) { return absurd.answer(data); }).empty());
+  CHECK(absurd.requests == 1);
 }

@@ -198,3 +198,34 @@ TEST_CASE("endpoints beside one that ends go on") {
   CHECK(w.until([&] { return w.a->has(2) && w.b->has(1); }));
   CHECK(in == out);
 }
+
+// Two endpoints of a context fail before either is collected.
+TEST_CASE("a call that failed is told with its own endpoint's reason, whatever has failed since") {
+  World w(seeded(1));
+  std::unique_ptr<Endpoint> tx, rx;
+  w.connect(tx, rx);
+  w.connect();
+  std::vector<uint8_t> out = pattern(2000, 1), in(2000);
+  const tutti_net_buf part[] = {w.b->buf(in.data(), 10), w.b->buf(in.data() + 1000, 20)};
+  const tutti_net_buf long_part[] = {w.a->buf(out.data(), 700), w.a->buf(out.data(), 900)};
+  REQUIRE(rx->recv(&part[0], 1, nullptr, 1) == TUTTI_OK);
+  REQUIRE(w.rx->recv(&part[1], 1, nullptr, 2) == TUTTI_OK);
+  REQUIRE(tx->send(&long_part[0], 1, 3) == TUTTI_OK);
+  REQUIRE(w.tx->send(&long_part[1], 1, 4) == TUTTI_OK);
+  std::map<uint64_t, std::string> why;
+  const auto collect = [&](Context &ctx) {
+    tutti_net_completion done[16];
+    const int32_t n = ctx.progress(done, 16);
+    for (int32_t i = 0; i < n; i++)
+      if (done[i].status < 0) why[done[i].cookie] = w.core.last;
+  };
+  for (int turn = 0; turn < 20'000 && why.size() < 4; turn++) {
+    w.now += milliseconds(1);
+    w.fabric.step();
+    if (turn % 50 == 0) collect(*w.b->ctx); // seldom, so that both have failed by then
+    if (turn % 50 == 0) collect(*w.a->ctx);
+  }
+  REQUIRE(why.size() == 4);
+  CHECK_MESSAGE(why[3].find("700 bytes") != std::string::npos, why[3]);
+  CHECK_MESSAGE(why[4].find("900 bytes") != std::string::npos, why[4]);
+}

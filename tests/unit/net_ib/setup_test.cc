@@ -317,6 +317,7 @@ TEST_CASE("a read of more pieces than a queue pair takes is refused, and one of 
   REQUIRE(w.rx->get({here.data(), most, all.mr, 0}, at, key, 2) == TUTTI_OK);
   REQUIRE(w.until([&] { return w.b->has(1) && w.b->has(2); }));
   CHECK(w.b->status(1) == TUTTI_ERR_INVALID);
+  CHECK_MESSAGE(w.core.last.find("the largest has") != std::string::npos, w.core.last);
   CHECK(w.b->status(2) == TUTTI_OK);
   CHECK(std::equal(here.begin(), here.begin() + most, there.begin()));
 }

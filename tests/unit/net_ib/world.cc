@@ -15,6 +15,7 @@ void log(const tutti_host *h, tutti_log_level, const char *text) noexcept {
 }
 void set_error(const tutti_host *h, tutti_status, const char *text) noexcept {
   if (self(h).error.empty()) self(h).error = text;
+  self(h).last = text;
 }
 const void *get_iface(const tutti_host *, const char *id) noexcept {
   static constexpr tutti_host_diag_v1 diag = {sizeof(tutti_host_diag_v1), 0, log_enabled, log, set_error};

@@ -22,6 +22,7 @@ public:
   Core();
   net_ib::Host host() const { return net_ib::Host(&host_); }
   std::string error, log; // the first reason since it was cleared, and all lines
+  std::string last;       // the last one, which the core would take
 private:
   tutti_host host_{};
 };

@@ -130,6 +130,18 @@ TEST_CASE("each thing that is wrong in a flight-recorder file is an error that s
   why_not(with(text, "\"rank\":2", "\"rank\":" + std::string(kDeep, '[') + std::string(kDeep, ']')));
 }
 
+TEST_CASE("counts of a flight-recorder file that do not fit are refused by name, and not cut") {
+  const std::string text = encode_flight(sample());
+  for (const char *key : {"channels", "slot_bytes", "depth"}) {
+    const size_t at = text.find(fmt::format("\"{}\":", key));
+    REQUIRE(at != std::string::npos);
+    const size_t from = text.find_first_of("0123456789", at), to = text.find_first_not_of("0123456789", from);
+    const std::string line = why_not(std::string(text).replace(from, to - from, "4294967298"));
+    CHECK_MESSAGE(line.find(fmt::format("has a \"{}\" of 4294967298; a number from 0 to 4294967295", key)) != std::string::npos,
+                  line);
+  }
+}
+
 TEST_CASE("any part of a flight-recorder file is read, or refused with one line") {
   const std::string text = encode_flight(sample());
   for (size_t n = 0; n + 1 < text.size(); n += 7) {
