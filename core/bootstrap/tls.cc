@@ -25,12 +25,20 @@ struct Free {
 };
 template <class T> using Owned = std::unique_ptr<T, Free>;
 
-// ---- how a session reads a socket
+// ---- how a session reads a socket, and where it writes to
 
 struct Socket {
   int fd = -1;
   int broken = 0; // an errno: the system tells it only once, to the first who asks
+  Bytes sealed;   // on its way to the kernel
 };
+
+int socket_write(BIO *bio, const char *data, int bytes) {
+  Bytes &to = static_cast<Socket *>(BIO_get_data(bio))->sealed;
+  const auto *first = reinterpret_cast<const std::byte *>(data);
+  to.insert(to.end(), first, first + bytes);
+  return bytes;
+}
 
 int socket_read(BIO *bio, char *data, int bytes) {
   BIO_clear_retry_flags(bio);
@@ -54,6 +62,7 @@ BIO *socket_bio(Socket *socket) {
     BIO_METHOD *m = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket of tutti");
     if (!m) return m;
     BIO_meth_set_read(m, socket_read);
+    BIO_meth_set_write(m, socket_write);
     BIO_meth_set_ctrl(m, socket_ctrl);
     return m;
   }();
@@ -141,7 +150,6 @@ struct Tls::Impl {
   struct Record {
     size_t end, plain;
   };
-  Bytes sealed;
   size_t given = 0; // of it, to the kernel
   std::deque<Record> records;
   size_t sealed_plain = 0; // in all records
@@ -166,9 +174,10 @@ Result<std::unique_ptr<Tls>> Tls::create(Role role, const Secret &secret, int fd
   if (!impl->ssl) return fail(Code::system, "OpenSSL cannot start: {}", reason());
   SSL *ssl = impl->ssl.get();
   impl->in = fd >= 0 ? socket_bio(&impl->socket) : BIO_new(BIO_s_mem());
-  impl->out = BIO_new(BIO_s_mem());
+  impl->out = fd >= 0 ? impl->in : BIO_new(BIO_s_mem());
   SSL_set_bio(ssl, impl->in, impl->out);
   if (fd >= 0) {
+    SSL_clear_mode(ssl, SSL_MODE_RELEASE_BUFFERS); // in use all the time
     SSL_set_read_ahead(ssl, 1);
     SSL_set_default_read_buffer_len(ssl, kReadAhead);
   }
@@ -236,10 +245,10 @@ Tls::Step Tls::seal(std::span<const std::byte> plain, size_t *taken) {
 // What has been sealed goes to the descriptor.
 Tls::Step Tls::flush() {
   Impl &i = *impl_;
-  i.collect(&i.sealed);
-  while (i.given < i.sealed.size()) {
+  while (i.given < i.socket.sealed.size()) {
     if (i.socket.broken) return over();
-    const ssize_t n = ::send(i.socket.fd, i.sealed.data() + i.given, i.sealed.size() - i.given, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n =
+        ::send(i.socket.fd, i.socket.sealed.data() + i.given, i.socket.sealed.size() - i.given, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Step::again;
     if (n < 0) i.socket.broken = errno;
@@ -255,8 +264,8 @@ size_t Tls::gave() {
   size_t plain = 0;
   for (; !i.records.empty() && i.records.front().end <= i.given; i.records.pop_front()) plain += i.records.front().plain;
   i.sealed_plain -= plain;
-  if (i.given == i.sealed.size()) {
-    i.sealed.clear();
+  if (i.given == i.socket.sealed.size()) {
+    i.socket.sealed.clear();
     i.given = 0;
   }
   return plain;
@@ -268,7 +277,7 @@ Tls::Step Tls::seal_all(std::span<const tutti_tls_part> parts) {
   size_t skip = i.sealed_plain;
   size_t at = 0; // of the part
   const auto left = [&](const tutti_tls_part &p) { return p.bytes - at; };
-  while (!parts.empty() && (skip > 0 || i.sealed.size() < kWriteTogether)) {
+  while (!parts.empty() && (skip > 0 || i.socket.sealed.size() < kWriteTogether)) {
     if (const size_t n = std::min<size_t>(skip, left(parts.front())); n > 0 || left(parts.front()) == 0) {
       skip -= n;
       at += n;
@@ -291,8 +300,7 @@ Tls::Step Tls::seal_all(std::span<const tutti_tls_part> parts) {
     }
     size_t n = 0;
     if (const Step s = seal(record, &n); s != Step::done) return s;
-    i.collect(&i.sealed);
-    i.records.push_back({i.sealed.size(), n});
+    i.records.push_back({i.socket.sealed.size(), n});
     i.sealed_plain += n;
     skip = n;
   }
@@ -326,7 +334,7 @@ Tls::Step Tls::read(std::span<std::byte> plain, size_t *got) {
 }
 
 bool Tls::wants_write() const {
-  return impl_->given < impl_->sealed.size();
+  return impl_->given < impl_->socket.sealed.size();
 }
 
 bool Tls::feed(std::span<const std::byte> sealed) {
