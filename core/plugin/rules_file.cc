@@ -68,12 +68,13 @@ void check_parents(const std::filesystem::path &path, StaticFindings *out) {
   }
 }
 
-// Boost.DLL's view of what the library defines; the second opinion of our own reader.
+// Boost.DLL's view of what the library defines; the second opinion of our own reader. Before Boost 1.81 it knows only the table
+// that `strip` removes: then it sees nothing at all, and has no opinion.
 bool lists_entry(const std::string &path, std::string *error) {
   try {
     boost::dll::library_info info(path, true);
     const auto symbols = info.symbols();
-    return std::find(symbols.begin(), symbols.end(), kEntry) != symbols.end();
+    return symbols.empty() || std::find(symbols.begin(), symbols.end(), kEntry) != symbols.end();
   } catch (const std::exception &e) {
     *error = e.what();
     return false;

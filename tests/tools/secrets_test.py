@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from cli_test import BIN, TUTTI, clean_env, run
@@ -58,7 +59,7 @@ class Secrets(unittest.TestCase):
         for rank in range(4):
             env = clean_env(TUTTI_RANK=rank, TUTTI_NRANKS=4, TUTTI_COMM_ID=self.place, TUTTI_JOB_KEY_FILE=self.path("key"),
                             TUTTI_DEBUG="trace", TUTTI_DEBUG_SUBSYS="ALL", TUTTI_RECORD_FILE=self.path("flight") + "/",
-                            TUTTI_TEST_STOP=self.path("stop"), TUTTI_SHM_DISABLE=rank // 2)
+                            TUTTI_TEST_STOP=self.path("stop"), TUTTI_HOSTID=f"host{rank // 2}")
             out = open(self.path(f"log.{rank}"), "wb")
             self.addCleanup(out.close)
             self.processes.append(subprocess.Popen([RANK, "--no-intro", "--test-case=operations go on*"], env=env, stdout=out,
@@ -79,9 +80,12 @@ class Secrets(unittest.TestCase):
         secrets = self.secrets()
         pid = str(self.processes[0].pid)
         texts = {}
-        for _ in range(100):  # until it has joined
+        open(self.path("stop.go"), "w").close()
+        until = time.monotonic() + LIMIT
+        while time.monotonic() < until:  # it is under way
             look = run(TUTTI, "ras", "--pid", pid, "--json", "--interval", "0.1")
-            if f"{self.comm_id:016x}" in look.stdout and '"answered":true' in look.stdout.replace(" ", ""):
+            under_way = all(os.path.exists(self.path(f"stop.running.{rank}")) for rank in range(4))
+            if under_way and f"{self.comm_id:016x}" in look.stdout and '"answered":true' in look.stdout.replace(" ", ""):
                 break
         self.assertIn(f"{self.comm_id:016x}", look.stdout)  # so the keys above are those of this job
         texts["tutti ras --json"] = look.all.encode()
@@ -100,7 +104,7 @@ class Secrets(unittest.TestCase):
             if name != self.path("key"):
                 with open(name, "rb") as f:
                     texts[name] = f.read()
-        self.assertIn(b"trace:", b"".join(texts[self.path(f"log.{r}")] for r in range(4)))
+        self.assertIn(b"debug:", b"".join(texts[self.path(f"log.{r}")] for r in range(4)))
         for where, text in texts.items():
             for what, secret in secrets.items():
                 for form in forms(secret):
