@@ -1,8 +1,8 @@
 #include "ras/metrics.h"
 #include "base/types.h"
+#include "base/utf8.h"
 #include <atomic>
 #include <charconv>
-#include <nlohmann/json.hpp>
 
 namespace tutti::ras {
 namespace {
@@ -13,10 +13,8 @@ constexpr int64_t kStalled = 5'000'000'000; // a wait of so long counts as one
 
 // Of a label, which is UTF-8, whatever the name of a communicator is.
 std::string escaped(std::string_view text) {
-  using nlohmann::json;
-  const std::string valid = json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
   std::string out;
-  for (const char c : valid) {
+  for (const char c : valid_utf8(text)) {
     if (c == '\\' || c == '"') out += '\\';
     if (c == '\n')
       out += "\\n";

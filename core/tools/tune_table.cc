@@ -1,4 +1,5 @@
 #include "tools/tune_table.h"
+#include "base/utf8.h"
 #include "tools/cli.h"
 #include <algorithm>
 #include <bit>
@@ -38,7 +39,7 @@ void join(TableRule &rule, const Point &p) {
 
 std::string toml_string(std::string_view text) {
   std::string out = "\"";
-  for (char c : text) {
+  for (char c : valid_utf8(text)) {
     if (c == '"' || c == '\\') out += '\\';
     out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? ' ' : c;
   }
