@@ -1,6 +1,6 @@
 // Ping-pong and full-duplex exchange of two processes over loopback, beside the same with one bare TCP socket in the same run.
 // With "resume INTERFACE FILE": what it costs that lost connections come back, over an interface that leads to the network
-// namespace of the file; pairs of blocks with and without it, alternating.
+// namespace of the file; pairs of blocks with and without it, alternating. Prints rows of tests/perf/bench.
 #include "fake_host.h"
 #include <algorithm>
 #include <arpa/inet.h>
@@ -9,11 +9,14 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <functional>
+#include <map>
+#include <memory>
 #include <netinet/tcp.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 
 namespace {
 
@@ -58,6 +61,11 @@ struct Plugin {
       if (!rx && net.accept(l, nullptr, 0, &rx) != TUTTI_OK) rx = nullptr;
     }
     net.listener_destroy(l);
+  }
+  void close() {
+    net.ep_destroy(tx);
+    net.ep_destroy(rx);
+    net.ctx_destroy(ctx);
   }
   void drive() {
     tutti_net_completion c[16];
@@ -166,36 +174,52 @@ void run(int peer, bool first) {
     const double bound = median_us(reps, count, [&] { bare.exchange(a.data(), b.data(), n); });
     line("exchange", n, median_us(reps, count, [&] { plugin.exchange(a.data(), b.data(), n); }), bound);
   }
-  plugin.net.ep_destroy(plugin.tx);
-  plugin.net.ep_destroy(plugin.rx);
-  plugin.net.ctx_destroy(plugin.ctx);
-  close(bare.fd);
+  plugin.close();
+  ::close(bare.fd);
 }
 
+double quantile(std::vector<double> of, double part) {
+  std::sort(of.begin(), of.end());
+  return of[static_cast<size_t>(part * static_cast<double>(of.size() - 1))];
+}
+
+// What a connection happens to be worth (its buffers, its place in tables) differs by more than what is looked for, so pairs
+// are taken on several connections of each kind.
 void compare(int peer, bool first, const std::string &interface) {
-  Plugin off(peer, {{"interface", interface}, {"family", "AF_INET"}, {"reconnect_timeout", "0s"}});
-  Plugin on(peer, {{"interface", interface}, {"family", "AF_INET"}});
+  constexpr int connections = 16, pairs = 26;
   std::vector<char> a(1 << 20, 1), b(1 << 20, 2);
-  for (size_t n : {size_t{8}, size_t{4096}, size_t{16384}, size_t{65536}, size_t{1} << 20}) {
-    const int count = n > 100000 ? 40 : 200, pairs = 41;
-    std::vector<double> with, more;
-    for (int i = 0; i < pairs; ++i) {
-      const auto block = [&](Plugin &p) { return median_us(1, count, [&] { p.exchange(a.data(), b.data(), n); }); };
-      double without = i % 2 ? block(off) : 0; // which comes first alternates, too
-      with.push_back(block(on));
-      if (i % 2 == 0) without = block(off);
-      more.push_back((with.back() / without - 1) * 100);
+  std::map<size_t, std::vector<std::pair<double, double>>> found; // microseconds without and with it
+  for (int c = 0; c < connections; ++c) {
+    const auto plugin = [&](bool on) {
+      FakeHost::Options options{{"interface", interface}, {"family", "AF_INET"}};
+      if (!on) options["reconnect_timeout"] = "0s";
+      return std::make_unique<Plugin>(peer, std::move(options));
+    };
+    std::unique_ptr<Plugin> of[2];
+    for (bool on : {c % 2 == 0, c % 2 != 0}) of[on] = plugin(on);
+    for (size_t n : {size_t{8}, size_t{4096}, size_t{16384}, size_t{65536}, size_t{1} << 20}) {
+      const int count = n > 100000 ? 40 : 200;
+      for (int i = 0; i < pairs; ++i) {
+        double us[2];
+        for (bool on : {i % 2 == 0, i % 2 != 0}) us[on] = median_us(1, count, [&] { of[on]->exchange(a.data(), b.data(), n); });
+        found[n].emplace_back(us[0], us[1]);
+      }
     }
-    std::sort(with.begin(), with.end());
-    std::sort(more.begin(), more.end());
-    if (first)
-      fmt::print("exchange {:>8} B  {:>8.2f} us, {:+.1f} % for coming back (quartiles {:+.1f}, {:+.1f})\n", n, with[pairs / 2],
-                 more[pairs / 2], more[pairs / 4], more[pairs * 3 / 4]);
+    for (auto &p : of) p->close();
   }
-  for (Plugin *p : {&on, &off}) {
-    p->net.ep_destroy(p->tx);
-    p->net.ep_destroy(p->rx);
-    p->net.ctx_destroy(p->ctx);
+  for (const auto &[n, of] : found) {
+    std::vector<double> without, with, ns, percent;
+    for (const auto &[before, now] : of) {
+      without.push_back(before);
+      with.push_back(now);
+      ns.push_back((now - before) * 1000);
+      percent.push_back((now / before - 1) * 100);
+    }
+    if (first)
+      fmt::print("{{\"bytes\": {}, \"pairs\": {}, \"before_us\": {:.3f}, \"us\": {:.3f}, \"more_ns\": {:.1f}, "
+                 "\"more_percent\": [{:.2f}, {:.2f}, {:.2f}]}}\n",
+                 n, of.size(), quantile(without, 0.5), quantile(with, 0.5), quantile(ns, 0.5), quantile(percent, 0.25),
+                 quantile(percent, 0.5), quantile(percent, 0.75));
   }
 }
 
