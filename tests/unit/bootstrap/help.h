@@ -4,6 +4,7 @@
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/service.h"
 #include "bootstrap/wire.h"
+#include <algorithm>
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <functional>
@@ -36,6 +37,9 @@ inline Bytes bytes(std::string_view s) {
 
 inline std::string text(const Bytes &b) {
   return std::string(reinterpret_cast<const char *>(b.data()), b.size());
+}
+inline bool holds(const Bytes &data, const Bytes &what) {
+  return std::search(data.begin(), data.end(), what.begin(), what.end()) != data.end();
 }
 inline std::string line(const Status &s) {
   return s.ok() ? "" : s.error().line();
