@@ -29,6 +29,9 @@ if(TUTTI_SANITIZE)
     # Dynamic types are compared by symbols that our visibility hides; enumerators of the C API come from callers and are checked
     # by us, wrong ones too.
     target_compile_options(tutti_build_flags INTERFACE -fno-sanitize=vptr,enum $<$<CXX_COMPILER_ID:Clang>:-fno-sanitize=function>)
+    # In code of vectors these check every access, as the address sanitizer does, and take five times as long to compile.
+    target_compile_options(tutti_build_flags INTERFACE
+                           $<$<BOOL:$<TARGET_PROPERTY:TUTTI_SIMD>>:-fno-sanitize=null$<COMMA>alignment$<COMMA>object-size$<COMMA>pointer-overflow>)
   endif()
 endif()
 if(TUTTI_BUILD_FUZZERS) # what is fuzzed counts its branches, too
@@ -56,6 +59,7 @@ endfunction()
 # one is enough for them, and a real one, for emulated vectors take five times as long to compile and to run.
 function(tutti_simd target)
   target_link_libraries(${target} PRIVATE PkgConfig::hwy)
+  set_target_properties(${target} PROPERTIES TUTTI_SIMD ON)
   if(TUTTI_SANITIZE)
     target_compile_definitions(${target} PRIVATE HWY_COMPILE_ONLY_STATIC)
     if(CMAKE_SYSTEM_PROCESSOR STREQUAL x86_64)

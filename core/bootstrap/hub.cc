@@ -245,6 +245,16 @@ void Hub::remove_root(uint64_t base) {
   root->close();
 }
 
+void Hub::end_all() {
+  Error e;
+  e.code = Code::system;
+  e.phase = "bootstrap";
+  e.message = "out of memory: a part of what other ranks have sent is lost";
+  e.hint = "see the memory limits of this process (ulimit -v, its container)";
+  for (const auto &m : members()) m->report_failure(e);
+  for (const auto &[base, root] : roots_) root->end_all(e);
+}
+
 void Hub::close_all() {
   for (auto &l : listeners_) {
     service_.remove(l->token);

@@ -60,6 +60,7 @@ public:
   std::shared_ptr<Root> find_root(uint64_t base) const;
   void remove_root(uint64_t base);
   void close_all();
+  void end_all(); // of members and roots: this process has no memory to go on
 
 private:
   struct Listener {

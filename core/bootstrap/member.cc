@@ -353,11 +353,15 @@ void Member::fail(Error error, bool relayed) {
   }
   std::function<void(const Error &)> call;
   std::shared_ptr<Member> child;
+  // Made before anything is kept: where there is no memory for all of it, nothing has happened.
+  auto kept = std::make_shared<Error>(error);
+  Error told = out;
+  std::function<void()> flood = [self = shared_from_this(), out] { self->flood(out); };
   {
     std::lock_guard lock(m_);
     if (error_ || closed_) return;
-    error_ = std::make_shared<Error>(error);
-    told_ = out;
+    error_ = std::move(kept);
+    told_ = std::move(told);
     failed_.store(true);
     call = std::exchange(on_failure_, nullptr);
     if (call) failure_running_++;
@@ -374,7 +378,7 @@ void Member::fail(Error error, bool relayed) {
   if (child) child->fail(error, true);
   for (const auto &m : hub_.local(comm()))
     if (m.get() != this) m->fail(out, true);
-  service_.post([self = shared_from_this(), out] { self->flood(out); });
+  service_.post(std::move(flood));
 }
 
 std::vector<Contact> Member::contacts() const {

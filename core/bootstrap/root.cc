@@ -265,6 +265,12 @@ void Root::failed(uint32_t generation, int rank, const Error &error) {
   end(generation, e, rank);
 }
 
+void Root::end_all(const Error &error) {
+  std::vector<uint32_t> all; // a rank of this process may end a run while it is told
+  for (const auto &[generation, run] : runs_) all.push_back(generation);
+  for (const uint32_t generation : all) end(generation, error);
+}
+
 // Everybody still here is told; the reason is kept for those who come late.
 void Root::end(uint32_t generation, const Error &error, int except) {
   const auto self = shared_from_this();

@@ -26,6 +26,7 @@ public:
   void check_in(const CheckIn &in, Sink sink);
   void in_ring(uint32_t generation, int rank);
   void failed(uint32_t generation, int rank, const Error &error);
+  void end_all(const Error &error); // every run
   void close();
   int checked_in(uint32_t generation) const; // ranks of this run that are here
 

@@ -14,7 +14,9 @@ namespace {
 
 std::mutex g_start; // guards the creation of g_service, and what a child must close of a TrackedFd; held over a fork
 std::atomic<Service *> g_service{}; // leaked on purpose: other threads may still use it while the process ends
-constexpr int kTracked = 1 << 16;   // descriptors above this are not closed in a child
+constexpr size_t kReserve = 512 << 10;
+constexpr int kRetellMs = 20;
+constexpr int kTracked = 1 << 16; // descriptors above this are not closed in a child
 std::atomic<uint64_t> g_tracked[kTracked / 64];
 
 uint32_t to_epoll(uint32_t events) {
@@ -159,13 +161,33 @@ void Service::post(std::function<void()> task) {
     ssize_t n = ::write(wake_.get(), &one, sizeof one);
 }
 
+template <class Fn> bool Service::whole(Fn &&fn) noexcept {
+  try {
+    fn();
+    return true;
+  } catch (...) {
+    reserve_.reset();
+    exhausted_ = true;
+    tell_all();
+    return false;
+  }
+}
+
+void Service::tell_all() noexcept {
+  try {
+    hub_->end_all();
+    exhausted_ = false;
+  } catch (...) { // the next turn tries again
+  }
+}
+
 void Service::run_tasks() {
   std::vector<std::function<void()>> batch;
   {
     std::lock_guard lock(m_);
     batch.swap(tasks_);
   }
-  for (auto &task : batch) task();
+  for (auto &task : batch) whole(task);
 }
 
 int Service::run_timers() {
@@ -179,7 +201,7 @@ int Service::run_timers() {
     auto fn = std::move(it->second);
     timer_at_.erase(it->first.second);
     timers_.erase(it);
-    fn();
+    whole(fn);
   }
   return -1;
 }
@@ -187,9 +209,14 @@ int Service::run_timers() {
 void Service::run() {
   std::array<epoll_event, 64> events; // nothing that a forked child, which has no such thread, would seem to leak
   Clock::time_point give_up{};
+  reserve_.reset(new (std::nothrow) std::byte[kReserve]);
   for (;;) {
     run_tasks();
     int wait = run_timers();
+    if (exhausted_) {
+      tell_all();
+      wait = wait < 0 ? kRetellMs : std::min(wait, kRetellMs);
+    }
     {
       std::lock_guard lock(m_);
       if (!tasks_.empty())
@@ -216,7 +243,8 @@ void Service::run() {
 void Service::dispatch(uint64_t token, uint32_t events) {
   if (auto it = watches_.find(token); it != watches_.end()) {
     const auto watch = it->second; // it may remove itself
-    watch->fn(events);
+    // Whoever cannot even take what has come would be woken for it without end.
+    if (!whole([&] { watch->fn(events); }) && std::exchange(watch->threw, true)) remove(token);
     return;
   }
   Outside o;
@@ -242,6 +270,7 @@ Status Service::add(int fd, uint32_t events, Ready fn, uint64_t *token) {
   e.data.u64 = id;
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e) != 0) return fail_errno(errno, "cannot watch a socket");
   watches_[id] = std::make_shared<Watch>(Watch{fd, std::move(fn)});
+  if (!reserve_) reserve_.reset(new (std::nothrow) std::byte[kReserve]);
   *token = id;
   return {};
 }

@@ -55,10 +55,15 @@ private:
   void run_tasks();
   int run_timers(); // milliseconds to the next one, -1 = none
   void dispatch(uint64_t token, uint32_t events);
+  // Runs fn, which found no memory if it throws. What it has not done is lost, and nobody knows what that was: every
+  // communicator of this process ends and says so, with the memory that was kept for this moment.
+  template <class Fn> bool whole(Fn &&fn) noexcept;
+  void tell_all() noexcept;
 
   struct Watch {
     int fd = -1;
     Ready fn;
+    bool threw = false;
   };
   struct Outside { // one external watch
     int fd = -1;
@@ -80,6 +85,8 @@ private:
   std::map<std::pair<Clock::time_point, uint64_t>, std::function<void()>> timers_; // service thread
   std::unordered_map<uint64_t, Clock::time_point> timer_at_;                       // service thread
   uint64_t next_timer_ = 1;
+  std::unique_ptr<std::byte[]> reserve_; // service thread, as the next
+  bool exhausted_ = false;               // and not all have been told
   std::thread thread_;
 };
 

@@ -330,7 +330,10 @@ void EngineImpl::fail(const Error &error) {
     error_ = Status(error);
     failed_.store(true, std::memory_order_release);
   }
-  note_event("failed", error.line());
+  try {
+    note_event("failed", error.line());
+  } catch (const std::bad_alloc &) { // others must hear of it all the same
+  }
 }
 
 Status EngineImpl::error() const {

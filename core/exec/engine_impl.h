@@ -131,7 +131,8 @@ private:
   bool may_start(const Bound &bound, const Lane &lane) const;
   uint64_t complete(); // returns when, as a stamp
   void look_at_clock();
-  bool drive_round(uint32_t polls);
+  bool drive_round(uint32_t polls) noexcept; // without memory the engine fails
+  bool drive_queued(uint32_t polls);
   bool dependencies_met(const Queued &op);
   void give_up(const Queued &op, const Engine &before);
 

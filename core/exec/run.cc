@@ -371,7 +371,22 @@ void EngineImpl::give_up(const Queued &op, const Engine &before) {
   die(std::move(e));
 }
 
-bool EngineImpl::drive_round(uint32_t polls) {
+bool EngineImpl::drive_round(uint32_t polls) noexcept {
+  try {
+    return drive_queued(polls);
+  } catch (...) {
+    try {
+      Error e;
+      e.code = Code::system;
+      e.message = "out of memory";
+      die(std::move(e));
+    } catch (...) { // the next round finds out again
+    }
+    return false;
+  }
+}
+
+inline bool EngineImpl::drive_queued(uint32_t polls) {
   bool any = false;
   uint64_t stamp = 0; // of the last completion in this round
   for (uint32_t ops = 0; ops < kRoundOps && !failed();) {

@@ -15,7 +15,7 @@ TIMES = ["--timeout", str(WAIT), "--init-timeout", str(JOIN)]
 LONG = ["--count", str(1 << 20)]  # 8 MiB: there is a middle
 
 GONE = r"control connection closed: process ended|has gone|missing: 1|process ended|rank 1 .*(ended|left|closed)"
-SILENT = r"does not answer|missing: (0, )?1|waits for rank 1"
+SILENT = r"does not answer|missing: (0, )?1|waits for rank 1|no connection with rank 1"
 
 
 def others_first(job):
