@@ -75,7 +75,7 @@ def outage(job):
     rules(job, "b", "drop")
     rounds_more(job, 30)
     no_rules(job, "a", "b")
-    rounds_more(job, 2)
+    rounds_more(job, 6)  # an attempt to come back may begin seconds later
     job.tell(0)
 
 

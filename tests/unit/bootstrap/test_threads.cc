@@ -1,5 +1,7 @@
 #include "help.h"
 #include <fcntl.h>
+#include <new>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 
 using namespace help;
@@ -122,6 +124,56 @@ TEST_CASE("a reported failure ends every wait and reaches every rank once") {
   CHECK(calls == 8);
   CHECK(w[3]->failure().code() == Code::system);
   CHECK_FALSE(w[0]->barrier(soon(), "t").ok());
+}
+
+TEST_CASE("where the service thread finds no memory, every communicator ends and says so, and the next one works") {
+  for (const bool timer : {false, true}) {
+    auto w = world(3), other = world(2);
+    std::atomic<int> after = 0;
+    const auto runs_out = []() -> void { throw std::bad_alloc(); };
+    boot::Service::get().post([&] {
+      if (timer)
+        boot::Service::get().at(Clock::now(), runs_out);
+      else
+        boot::Service::get().post(runs_out);
+    });
+    for (auto *one : {&w, &other})
+      each(static_cast<int>(one->size()), [&](int r) {
+        const auto m = (*one)[static_cast<size_t>(r)]->recv(0, make_tag(MsgKind::user, 1), soon(), "t");
+        CHECK(line(m.status()).find("out of memory") != std::string::npos);
+        after++;
+      });
+    CHECK(after == 5);
+    help::close(w);
+    help::close(other);
+    auto next = world(3);
+    each(3, [&](int r) { CHECK(line(next[static_cast<size_t>(r)]->barrier(soon(), "t")) == ""); });
+    help::close(next);
+  }
+}
+
+TEST_CASE("a descriptor whose bytes nobody has the memory for does not keep the service thread busy") {
+  int ends[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  const UniqueFd a(ends[0]), b(ends[1]);
+  std::atomic<int> woken = 0;
+  uint64_t token = 0;
+  on_service([&] {
+    CHECK(boot::Service::get()
+              .add(
+                  a.get(), EPOLLIN,
+                  [&](uint32_t) {
+                    woken++;
+                    throw std::bad_alloc();
+                  },
+                  &token)
+              .ok());
+  });
+  REQUIRE(write(b.get(), "x", 1) == 1);
+  const Deadline limit = soon();
+  while (woken < 2 && !limit.expired()) on_service([] {});
+  for (int i = 0; i < 20; i++) on_service([] {});
+  CHECK(woken == 2);
 }
 
 TEST_CASE("splits nest, follow key and rank, and leave out those without a color") {
