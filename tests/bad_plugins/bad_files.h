@@ -1,6 +1,6 @@
 // Where the bad plugins are, and files made by hand.
 #pragma once
-#include <cstdlib>
+#include "../support/temp_folder.h"
 #include <elf.h>
 #include <filesystem>
 #include <fstream>
@@ -18,33 +18,18 @@ inline std::string file(const std::string &name) {
   return folder(name) + "/libtutti-bad-" + name + ".so";
 }
 
-// A folder that goes away with the test.
-class Scratch {
-public:
-  Scratch() {
-    std::string pattern = (fs::temp_directory_path() / "tutti-test-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~Scratch() {
-    std::error_code ec;
-    fs::remove_all(path_, ec);
-  }
-  Scratch(const Scratch &) = delete;
-  Scratch &operator=(const Scratch &) = delete;
-  const std::string &path() const { return path_; }
+struct Scratch : support::TempFolder {
+  std::string path() const { return TempFolder::path(); }
   std::string write(const std::string &name, const std::string &bytes) const {
-    std::string at = path_ + "/" + name;
+    std::string at = file(name);
     std::ofstream(at, std::ios::binary) << bytes;
     return at;
   }
   std::string copy(const std::string &from, const std::string &name) const {
-    std::string at = path_ + "/" + name;
+    std::string at = file(name);
     fs::copy_file(from, at);
     return at;
   }
-
-private:
-  std::string path_;
 };
 
 inline std::string read(const std::string &path) {

@@ -25,15 +25,6 @@ std::string read(const std::string &path) {
 
 } // namespace
 
-Folder::Folder() {
-  char name[] = "/tmp/tutti-collnet-XXXXXX";
-  if (!::mkdtemp(name)) throw std::runtime_error("no folder for the test");
-  path_ = name;
-}
-Folder::~Folder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 std::string Folder::key(const std::string &name, const std::string &bytes) const {
   std::string path = file(name);
   if (::access(path.c_str(), F_OK) == 0) return path;

@@ -1,5 +1,6 @@
 // tests/collnet/daemon.h: tutti-aggd processes on loopback, with a folder of their own that goes with them.
 #pragma once
+#include "../support/temp_folder.h"
 #include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -12,17 +13,10 @@ namespace collnet {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-class Folder { // removed at the end
+class Folder : public support::TempFolder {
 public:
-  Folder();
-  ~Folder();
-  Folder(const Folder &) = delete;
-  std::string file(const std::string &name) const { return path_ + "/" + name; }
   std::string key(const std::string &name = "key",
                   const std::string &bytes = "0123456789abcdef0123456789abcdef") const; // made, 0600
-
-private:
-  std::string path_;
 };
 
 class Daemon {

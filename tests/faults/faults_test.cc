@@ -1,4 +1,5 @@
 // Jobs of fault_rank processes: who dies, stops or misunderstands, and what every other rank says of it.
+#include "../support/temp_folder.h"
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -73,9 +74,8 @@ Child start(const Job &job, int rank, const std::string &id) {
 
 // The last line of each rank that has `result`; whoever has not ended by then is killed.
 std::vector<Said> run(const Job &job) {
-  char folder[] = "/tmp/tutti-faults-XXXXXX";
-  REQUIRE(mkdtemp(folder) != nullptr);
-  const std::string id = std::string(folder) + "/id";
+  const support::TempFolder folder;
+  const std::string id = folder.file("id");
   std::vector<Child> children;
   for (int r = 0; r < job.n; r++) children.push_back(start(job, r, id));
   const auto until = Clock::now() + std::chrono::duration<double>(job.limit_s);
@@ -112,8 +112,6 @@ std::vector<Said> run(const Job &job) {
     }
     close(c.out);
   }
-  unlink(id.c_str());
-  rmdir(folder);
   return said;
 }
 
@@ -267,17 +265,12 @@ void check_told(const std::string &env, std::vector<std::string> words) {
 }
 
 // A folder with one plugin of ours, of another build: a byte more at the end of the file.
-struct OtherBuild {
-  std::filesystem::path folder;
+struct OtherBuild : support::TempFolder {
   explicit OtherBuild(const std::string &plugin) {
-    char name[] = "/tmp/tutti-faults-XXXXXX";
-    REQUIRE(mkdtemp(name) != nullptr);
-    folder = name;
-    const std::string file = "libtutti-" + plugin + ".so";
-    std::filesystem::copy_file(std::filesystem::path(PLUGIN_DIR) / file, folder / file);
-    std::ofstream(folder / file, std::ios::app) << '\0';
+    const std::string name = "libtutti-" + plugin + ".so";
+    std::filesystem::copy_file(std::filesystem::path(PLUGIN_DIR) / name, path() / name);
+    std::ofstream(path() / name, std::ios::app) << '\0';
   }
-  ~OtherBuild() { std::filesystem::remove_all(folder); }
 };
 
 } // namespace
@@ -292,6 +285,6 @@ TEST_CASE("ranks that were started differently all say the same of it") {
 }
 TEST_CASE("a plugin of another build on one rank is named with both builds by all ranks") {
   const OtherBuild other("algo-tree");
-  check_told("TUTTI_PLUGIN_PATH=" + other.folder.string(),
+  check_told("TUTTI_PLUGIN_PATH=" + other.path().string(),
              {"ranks disagree: algorithm \"tree\" of rank 1 is algo-tree ", "(build ", "of rank 0 it is algo-tree "});
 }

@@ -3,6 +3,7 @@
 //
 //   soak_jobs --minutes 10 --seed 7        soak_jobs --seed 7 --job 31      that one again
 #define DOCTEST_CONFIG_IMPLEMENT // tests/support needs it; this program has a main() of its own
+#include "../support/temp_folder.h"
 #include "member.h"
 #include <algorithm>
 #include <cerrno>
@@ -159,8 +160,8 @@ std::string summary(const Sum &sum, double seconds) {
 int run_jobs(double minutes, uint64_t seed, int only, uint64_t steps) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   const auto shm = shared_memory();
-  std::string folder = fs::temp_directory_path() / "tutti-soak-XXXXXX";
-  if (!mkdtemp(folder.data())) return 2;
+  const support::TempFolder made;
+  const std::string folder = made.path();
   for (const auto &[name, value] : std::vector<std::pair<const char *, const char *>>{{"TUTTI_TIMEOUT", "30s"},
                                                                                       {"TUTTI_INIT_TIMEOUT", "60s"},
                                                                                       {"TUTTI_FINALIZE_TIMEOUT", "30s"},
@@ -182,8 +183,6 @@ int run_jobs(double minutes, uint64_t seed, int only, uint64_t steps) {
     std::fflush(stdout);
     if (only >= 0 || Clock::now() >= until) break;
   }
-  std::error_code none;
-  fs::remove_all(folder, none);
   std::vector<std::string> left;
   const auto shm_now = shared_memory();
   std::set_difference(shm_now.begin(), shm_now.end(), shm.begin(), shm.end(), std::back_inserter(left));

@@ -1,10 +1,7 @@
 // tests/support/folder.h: a folder of a test and of the processes that it runs.
 #pragma once
-#include <cerrno>
-#include <cstdlib>
-#include <filesystem>
-#include <string>
-#include <system_error>
+#include "temp_folder.h"
+#include <optional>
 #include <vector>
 
 namespace support {
@@ -17,19 +14,10 @@ public:
       path = given;
       return;
     }
-    std::string name = std::filesystem::temp_directory_path() / "tutti-test-XXXXXX";
-    if (!::mkdtemp(name.data()))
-      throw std::filesystem::filesystem_error("no folder", name, std::error_code(errno, std::generic_category()));
-    path = name;
-    own_ = true;
+    own_.emplace();
+    path = own_->path();
   }
-  ~Folder() {
-    std::error_code none;
-    if (own_) std::filesystem::remove_all(path, none);
-  }
-  Folder(const Folder &) = delete;
-  Folder &operator=(const Folder &) = delete;
-  bool own() const { return own_; } // made here
+  bool own() const { return own_.has_value(); } // made here
   std::string env() const { return std::string(kName) + "=" + path.string(); }
   std::vector<std::filesystem::path> files() const {
     std::vector<std::filesystem::path> out;
@@ -40,7 +28,7 @@ public:
 
 private:
   static constexpr const char *kName = "TUTTI_TEST_FOLDER";
-  bool own_ = false;
+  std::optional<TempFolder> own_;
 };
 
 } // namespace support

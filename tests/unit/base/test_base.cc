@@ -1,3 +1,4 @@
+#include "../../support/temp_folder.h"
 #include "base/crc32c.h"
 #include "base/fd.h"
 #include "base/file.h"
@@ -141,8 +142,8 @@ TEST_CASE("blocks of a collective follow the table of the plugin header") {
 
 TEST_CASE("a file is replaced whole, or stays what it was, and nothing is left beside it") {
   namespace fs = std::filesystem;
-  char name[] = "/tmp/tutti_file_XXXXXX";
-  const fs::path folder = ::mkdtemp(name);
+  const support::TempFolder made;
+  const fs::path &folder = made.path();
   const std::string path = folder / "x.json";
   const auto text = [&] {
     std::ifstream in(path);
@@ -166,14 +167,12 @@ TEST_CASE("a file is replaced whole, or stays what it was, and nothing is left b
   CHECK(std::distance(fs::directory_iterator(folder), fs::directory_iterator()) == 1);
   CHECK(replace_file("/dev/full", "z").error().sys_errno == ENOSPC); // no regular file: written as it is
   CHECK(replace_file("/dev/null", "z").ok());
-  fs::remove_all(folder);
 }
 
 TEST_CASE("a reader that leaves a pipe is an error of who writes to it, and no signal that ends the process") {
   const auto handler = std::signal(SIGPIPE, SIG_DFL);
-  char name[] = "/tmp/tutti_pipe_XXXXXX";
-  const std::filesystem::path folder = ::mkdtemp(name);
-  const std::string path = folder / "pipe";
+  const support::TempFolder folder;
+  const std::string path = folder.file("pipe");
   REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
   UniqueFd reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   std::thread leaving([&] { // once there is something in it
@@ -190,7 +189,6 @@ TEST_CASE("a reader that leaves a pipe is an error of who writes to it, and no s
   CHECK(sigismember(&pending, SIGPIPE) == 0);
   CHECK(sigismember(&blocked, SIGPIPE) == 0);
   std::signal(SIGPIPE, handler);
-  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("a forked child finds a turn free that another thread of its parent has") {

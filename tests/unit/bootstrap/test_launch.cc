@@ -1,4 +1,5 @@
 // Where ranks meet when the application hands over no id: addresses, files, job keys.
+#include "../../support/temp_folder.h"
 #include "bootstrap/helper.h"
 #include "bootstrap/hub.h"
 #include "processes.h"
@@ -11,20 +12,6 @@ using namespace help;
 namespace fs = std::filesystem;
 
 namespace {
-
-class Directory { // removed with all in it
-public:
-  Directory() {
-    std::string name = (fs::temp_directory_path() / "tutti-launch-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~Directory() { fs::remove_all(path_); }
-  std::string file(const std::string &name) const { return path_ + "/" + name; }
-
-private:
-  std::string path_;
-};
 
 void write_file(const std::string &path, const std::string &content, mode_t mode) {
   UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
@@ -80,7 +67,7 @@ const std::vector<std::string> kAllDone(3, "done");
 } // namespace
 
 TEST_CASE("ranks meet at host:port, several times over, with and without a job key") {
-  Directory d;
+  const support::TempFolder d;
   write_file(d.file("key"), std::string(32, 'k'), 0600);
   CHECK(job(3, {{"TUTTI_COMM_ID", address()}}, 3) == kAllDone);
   CHECK(job(3, {{"TUTTI_COMM_ID", address()}, {"TUTTI_JOB_KEY_FILE", d.file("key")}, {"TUTTI_SECURITY", "required"}}) ==
@@ -88,7 +75,7 @@ TEST_CASE("ranks meet at host:port, several times over, with and without a job k
 }
 
 TEST_CASE("without a job key security=required refuses, and a key that others can read is refused") {
-  Directory d;
+  const support::TempFolder d;
   auto refused = rank_from(0, 2, {{"TUTTI_COMM_ID", address()}, {"TUTTI_SECURITY", "required"}});
   CHECK(refused.read_line().find("core.security is \"required\"") != std::string::npos);
   reap(refused);
@@ -103,7 +90,7 @@ TEST_CASE("without a job key security=required refuses, and a key that others ca
 }
 
 TEST_CASE("ranks with different job keys do not meet") {
-  Directory d;
+  const support::TempFolder d;
   write_file(d.file("a"), std::string(32, 'a'), 0600);
   write_file(d.file("b"), std::string(32, 'b'), 0600);
   const std::string where = address();
@@ -137,7 +124,7 @@ TEST_CASE("one process may meet at two addresses: each has a root of its own") {
 }
 
 TEST_CASE("ranks meet through a file, which is gone afterwards; one left by an earlier job does not mislead them") {
-  Directory d;
+  const support::TempFolder d;
   const std::string path = d.file("id");
   CHECK(job(3, {{"TUTTI_COMM_ID", "file:" + path}}) == kAllDone);
   CHECK_FALSE(fs::exists(path));
@@ -158,7 +145,7 @@ TEST_CASE("ranks meet through a file, which is gone afterwards; one left by an e
 }
 
 TEST_CASE("a rank that finds an earlier job's file keeps its patience until rank 0 comes late") {
-  Directory d;
+  const support::TempFolder d;
   const std::string path = d.file("id");
   const auto id = Bootstrap::create_id(*config());
   release_id(id.value()); // well formed, and leads nowhere
@@ -172,7 +159,7 @@ TEST_CASE("a rank that finds an earlier job's file keeps its patience until rank
 }
 
 TEST_CASE("an id file that others can read, or that belongs to somebody else, is refused") {
-  Directory d;
+  const support::TempFolder d;
   write_file(d.file("open"), std::string(128, 'x'), 0644);
   auto c = rank_from(1, 2, {{"TUTTI_COMM_ID", "file:" + d.file("open")}});
   CHECK(c.read_line().find("has mode 0644") != std::string::npos);
@@ -301,7 +288,7 @@ TEST_CASE("of several launchers in one environment the innermost counts") {
 }
 
 TEST_CASE("what is no file in the place of one is an error at once") {
-  Directory d;
+  const support::TempFolder d;
   REQUIRE(mkfifo(d.file("fifo").c_str(), 0600) == 0);
   auto key = rank_from(0, 2, {{"TUTTI_COMM_ID", address()}, {"TUTTI_JOB_KEY_FILE", d.file("fifo")}});
   CHECK(key.read_line(5s).find("it must be a regular file") != std::string::npos);

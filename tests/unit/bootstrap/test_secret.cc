@@ -1,11 +1,11 @@
 // Secrets leave nothing behind.
+#include "../../support/temp_folder.h"
 #include "bootstrap/crypto.h"
 #include "bootstrap/launch.h"
 #include "help.h"
 #include <algorithm>
 #include <cstring>
 #include <fcntl.h>
-#include <filesystem>
 #include <fstream>
 #include <sys/stat.h>
 
@@ -26,16 +26,6 @@ std::string flags_of(const void *at) {
   }
   return "";
 }
-
-class Scratch {
-public:
-  Scratch() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tutti-test-XXXXXX").string();
-    path = ::mkdtemp(pattern.data());
-  }
-  ~Scratch() { std::filesystem::remove_all(path); }
-  std::string path;
-};
 
 } // namespace
 
@@ -72,9 +62,8 @@ TEST_CASE("the file of a unique id can be read by nobody else, whatever the umas
   const mode_t before = umask(0);
   for (const mode_t mask : {mode_t(0), mode_t(0277)}) {
     umask(mask);
-    const Scratch scratch;
-    ::chmod(scratch.path.c_str(), 0700);
-    const std::string path = scratch.path + "/id";
+    const support::TempFolder scratch;
+    const std::string path = scratch.file("id");
     setenv("TUTTI_RANK", "0", 1), setenv("TUTTI_NRANKS", "2", 1);
     const auto launch = Bootstrap::launch_from_env(*config({{"TUTTI_COMM_ID", "file:" + path}}), soon());
     unsetenv("TUTTI_RANK"), unsetenv("TUTTI_NRANKS");

@@ -1,4 +1,5 @@
 // Constants of this machine: measured, kept, and not believed without a look.
+#include "../../support/temp_folder.h"
 #include "comm/select/calibrate.h"
 #include <doctest/doctest.h>
 #include <filesystem>
@@ -11,17 +12,7 @@ using namespace tutti;
 
 namespace {
 
-// A directory that goes with its owner.
-struct Scratch {
-  std::filesystem::path path;
-  Scratch() {
-    std::string name = (std::filesystem::temp_directory_path() / "tutti-costs-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()));
-    path = name;
-  }
-  ~Scratch() { std::filesystem::remove_all(path); }
-  std::string file(const char *name) const { return (path / name).string(); }
-};
+using Scratch = support::TempFolder;
 std::shared_ptr<const Config> config(const std::map<std::string, std::string> &environment) {
   auto c = Config::from("", "test", environment);
   REQUIRE_MESSAGE(c.ok(), (c.ok() ? "" : c.status().error().message));
@@ -72,7 +63,7 @@ TEST_CASE("costs survive their file") {
   CHECK((*back)->encode() == odd_costs(3).encode());
   REQUIRE(write_costs(path, "m", odd_costs(4)).ok());
   CHECK((*read_costs(path, "m"))->encode() == odd_costs(4).encode());
-  CHECK(std::distance(std::filesystem::directory_iterator(s.path / "deep/er"), {}) == 1); // no draft is left
+  CHECK(std::distance(std::filesystem::directory_iterator(s.path() / "deep/er"), {}) == 1); // no draft is left
 }
 
 TEST_CASE("a file that is not what was written says what is wrong with it") {
@@ -100,7 +91,7 @@ TEST_CASE("a file that is not what was written says what is wrong with it") {
   CHECK(error_of(path) == "good");
   REQUIRE(chmod(path.c_str(), 0666) == 0);
   CHECK(error_of(path) == "others than this user may write it");
-  CHECK(error_of(s.path.string()) == "it is no regular file");
+  CHECK(error_of(s.path().string()) == "it is no regular file");
 }
 
 TEST_CASE("where a file cannot be written it is said, and nothing is left") {
@@ -109,12 +100,14 @@ TEST_CASE("where a file cannot be written it is said, and nothing is left") {
   CHECK_FALSE(write_costs(s.file("file/costs.toml"), "m", {}).ok());
   std::filesystem::create_directories(s.file("taken.toml/inside"));
   CHECK_FALSE(write_costs(s.file("taken.toml"), "m", {}).ok());
-  CHECK(std::distance(std::filesystem::directory_iterator(s.path), {}) == 2);
+  CHECK(std::distance(std::filesystem::directory_iterator(s.path()), {}) == 2);
 }
 
 TEST_CASE("a process knows each number of cores for itself, and a machine by one measurement") {
   const Scratch a, b;
-  const auto in = [&](const Scratch &s) { return config({{"TUTTI_CALIBRATE", "auto"}, {"TUTTI_CACHE_DIR", s.path.string()}}); };
+  const auto in = [&](const Scratch &s) {
+    return config({{"TUTTI_CALIBRATE", "auto"}, {"TUTTI_CACHE_DIR", s.path().string()}});
+  };
   const auto set = [](uint64_t word) { return CpuSet::from_words({&word, 1}); };
   const CpuSet few = set(0x7), many = set(0x1f); // three and five cores: nothing else in this process asks for those
   REQUIRE(write_costs(cache_path(*in(a), few), machine_name(few), odd_costs(3)).ok());
@@ -180,29 +173,29 @@ TEST_CASE("processes that write at once leave one whole file at every moment") {
   }
   CHECK(bad == 0);
   CHECK(others == 0);
-  CHECK(std::distance(std::filesystem::directory_iterator(s.path), {}) == 1);
+  CHECK(std::distance(std::filesystem::directory_iterator(s.path()), {}) == 1);
 }
 
 TEST_CASE("the option says where constants come from") {
   const Scratch s;
   const std::string built_in = CostConstants().encode();
-  CHECK(machine_costs(*config({{"TUTTI_CALIBRATE", "off"}, {"TUTTI_CACHE_DIR", s.path.string()}}), cpus()).encode() ==
+  CHECK(machine_costs(*config({{"TUTTI_CALIBRATE", "off"}, {"TUTTI_CACHE_DIR", s.path().string()}}), cpus()).encode() ==
         built_in);
   for (const char *mode : {"run", "size"})
-    CHECK(machine_costs(*config({{"TUTTI_DETERMINISTIC", mode}, {"TUTTI_CACHE_DIR", s.path.string()}}), cpus()).encode() ==
+    CHECK(machine_costs(*config({{"TUTTI_DETERMINISTIC", mode}, {"TUTTI_CACHE_DIR", s.path().string()}}), cpus()).encode() ==
           built_in);
-  CHECK(std::filesystem::is_empty(s.path)); // none of them has a look at the file
+  CHECK(std::filesystem::is_empty(s.path())); // none of them has a look at the file
 
   // One that is there is used.
-  const auto automatic = config({{"TUTTI_CACHE_DIR", s.path.string()}});
+  const auto automatic = config({{"TUTTI_CACHE_DIR", s.path().string()}});
   const std::string path = cache_path(*automatic, cpus());
-  CHECK(std::filesystem::path(path).parent_path() == s.path);
+  CHECK(std::filesystem::path(path).parent_path() == s.path());
   REQUIRE(write_costs(path, machine_name(cpus()), odd_costs(7)).ok());
   CHECK(machine_costs(*automatic, cpus()).encode() == odd_costs(7).encode());
 
   // One that is broken is made anew, once in a process.
   const Scratch other;
-  const auto broken = config({{"TUTTI_CACHE_DIR", other.path.string()}});
+  const auto broken = config({{"TUTTI_CACHE_DIR", other.path().string()}});
   write(cache_path(*broken, cpus()), "broken");
   const std::string measured = machine_costs(*broken, cpus()).encode();
   CHECK(measured != built_in);

@@ -10,16 +10,9 @@ namespace fs = std::filesystem;
 using tutti::net_ib::Found;
 
 Machine::Machine() {
-  std::string name = (fs::temp_directory_path() / "tutti-net-ib-XXXXXX").string();
-  if (!mkdtemp(name.data())) throw std::runtime_error("no temporary folder");
-  root_ = fs::canonical(name).string();
+  root_ = folder_.path();
   sysfs_ = root_ + "/sys";
   fs::create_directories(sysfs_);
-}
-
-Machine::~Machine() {
-  std::error_code ignored;
-  fs::remove_all(root_, ignored);
 }
 
 void Machine::set_gid(TestPort &port, uint32_t index, const std::string &text, ibv_gid_type type) {

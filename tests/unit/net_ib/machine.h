@@ -1,5 +1,6 @@
 // A host whose RDMA devices a test writes down. Queues and memory it has none.
 #pragma once
+#include "../../support/temp_folder.h"
 #include "ports.h"
 #include <deque>
 #include <map>
@@ -22,7 +23,6 @@ struct TestDevice {
 class Machine : public tutti::net_ib::Verbs {
 public:
   Machine();
-  ~Machine() override;
   Machine(const Machine &) = delete;
 
   // A RoCE device of one port: link-local at GID index 0, `ip` at 1 (RoCE v1) and 2 (RoCE v2).
@@ -84,6 +84,7 @@ private:
   std::deque<TestDevice> devices_;
   std::vector<std::unique_ptr<Open>> open_;
   int event_error_ = 0;
+  support::TempFolder folder_;
   std::string root_, sysfs_;
 };
 

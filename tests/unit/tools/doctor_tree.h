@@ -1,5 +1,6 @@
 // A folder made of a text file: a line "@ PATH" begins a file, "#" before the first one a remark. Removed at the end.
 #pragma once
+#include "../../support/temp_folder.h"
 #include "tools/doctor/host.h"
 #include <doctest/doctest.h>
 #include <filesystem>
@@ -16,17 +17,8 @@ inline std::string data(const std::string &name) {
 class MadeUp {
 public:
   explicit MadeUp(const std::string &name) {
-    char folder[] = "/tmp/tutti-doctor-XXXXXX";
-    REQUIRE(mkdtemp(folder) != nullptr);
-    root_ = folder;
     if (!name.empty()) read(data(name));
   }
-  ~MadeUp() {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
-  MadeUp(const MadeUp &) = delete;
-  MadeUp &operator=(const MadeUp &) = delete;
   void write(const std::string &path, const std::string &text) const {
     std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
     std::ofstream(root_ + path, std::ios::binary) << text;
@@ -50,7 +42,8 @@ private:
     }
     if (!path.empty()) write(path, text);
   }
-  std::string root_;
+  support::TempFolder folder_;
+  const std::string root_ = folder_.path();
 };
 
 } // namespace doctor_test
