@@ -1,4 +1,5 @@
 // What runs: forced algorithms, settings of one communicator, explanations, the log, and ranks that must agree.
+#include "folder.h"
 #include "operations.h"
 #include "text.h"
 #include <algorithm>
@@ -28,12 +29,6 @@ std::string refusal(Rank &r, const tuttiUniqueId &id, const tuttiConfig_t *confi
   EXPECT(r, r.comm == nullptr);
   return tuttiGetLastError(nullptr);
 }
-
-struct TempDir {
-  fs::path path = fs::temp_directory_path() / ("tutti-test-" + std::to_string(getpid()));
-  TempDir() { fs::create_directory(path); }
-  ~TempDir() { fs::remove_all(path); }
-};
 
 } // namespace
 
@@ -152,12 +147,12 @@ TEST_CASE("different settings are an error on every rank that names the rank, th
 }
 TEST_CASE("another build of a plugin on one rank is an error on every rank that names the rank and both builds") {
   CHECK(run_processes(2, {.init = false}, [](Rank &r, const tuttiUniqueId &id) {
-          const TempDir dir;
+          const TempFolder dir;
           if (r.rank == 1) {
             const fs::path from = fs::path(TUTTI_BINARY_DIR) / "lib/tutti/plugins/libtutti-algo-ring.so";
-            fs::copy_file(from, dir.path / from.filename());
-            std::ofstream(dir.path / from.filename(), std::ios::app) << "x"; // the same code in a file that differs
-            setenv("TUTTI_PLUGIN_PATH", dir.path.c_str(), 1);
+            fs::copy_file(from, dir.path() / from.filename());
+            std::ofstream(dir.path() / from.filename(), std::ios::app) << "x"; // the same code in a file that differs
+            setenv("TUTTI_PLUGIN_PATH", dir.path().c_str(), 1);
           }
           says(r, refusal(r, id), {"rank 1", "algorithm \"ring\"", "build", "of rank 0 it is"});
         }) == 0);
@@ -186,7 +181,7 @@ TEST_CASE("the start-up log names version, files, settings with their origin, pl
 }
 
 TEST_CASE("a class of sizes runs as a file says, and who decided is told") {
-  const TempDir dir;
+  const Folder dir;
   const std::string file = (dir.path / "class.toml").string();
   std::ofstream(file) << "[[coll.class]]\nops = \"all_reduce\"\nmin_bytes = \"64K\"\nalgo = \"ring\"\nslot_bytes = \"4K\"\n";
   CHECK(run_processes(3,
@@ -198,7 +193,7 @@ TEST_CASE("a class of sizes runs as a file says, and who decided is told") {
                         EXPECT(r, explain(r, "all_gather", 1 << 16)["decided_by"] == "tuner");
                         run_all(r, {1000, 1 << 16}, false);
                       },
-                      {.env = {"TUTTI_CONFIG=" + file}}) == 0);
+                      {.env = {"TUTTI_CONFIG=" + file, dir.env()}}) == 0);
 }
 TEST_CASE("classes that differ from rank to rank are an error that shows both") {
   CHECK(run_processes(2, {.init = false}, [](Rank &r, const tuttiUniqueId &id) {
@@ -207,10 +202,10 @@ TEST_CASE("classes that differ from rank to rank are an error that shows both") 
         }) == 0);
 }
 TEST_CASE("a communicator has what files say for its name, and a split of it, too") {
-  const TempDir dir;
+  const Folder dir;
   const std::string file = (dir.path / "names.toml").string();
   std::ofstream(file) << "[communicator.eval]\ncoll.algo = \"ring\"\n[communicator.part]\ncoll.algo = \"tree\"\n";
-  CHECK(run_processes(3, {.env = {"TUTTI_CONFIG=" + file}, .init = false}, [](Rank &r, const tuttiUniqueId &id) {
+  CHECK(run_processes(3, {.env = {"TUTTI_CONFIG=" + file, dir.env()}, .init = false}, [](Rank &r, const tuttiUniqueId &id) {
           tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
           config.commName = "eval";
           if (!EXPECT_OK(r, tuttiCommInitRankConfig(&r.comm, r.n, id, r.rank, &config))) return;
@@ -229,10 +224,10 @@ TEST_CASE("a communicator has what files say for its name, and a split of it, to
         }) == 0);
 }
 TEST_CASE("a tuner that a file names for some communicator must be there") {
-  const TempDir dir;
+  const Folder dir;
   const std::string file = (dir.path / "tuner.toml").string();
   std::ofstream(file) << "[communicator.eval]\nplugins.tuner = \"nobody\"\n";
-  CHECK(run_processes(2, {.init = false}, [&](Rank &r, const tuttiUniqueId &id) {
+  CHECK(run_processes(2, {.env = {dir.env()}, .init = false}, [&](Rank &r, const tuttiUniqueId &id) {
           if (r.rank == 0) return; // has its configuration already
           setenv("TUTTI_CONFIG", file.c_str(), 1);
           EXPECT(r, tuttiCommInitRank(&r.comm, r.n, id, r.rank) != tuttiSuccess);
