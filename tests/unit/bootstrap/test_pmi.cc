@@ -119,12 +119,12 @@ TEST_CASE("a process manager that talks nonsense, says too much, ends the job or
       {"an abort", "cmd=abort exitcode=1\n", "ends the job"},
       {"the end", "close", "closed the connection"},
   };
-  for (const auto &[name, answer, text] : table) {
-    CAPTURE(name);
-    Server server([answer = answer](const std::string &) { return answer; });
+  for (const auto &row : table) {
+    CAPTURE(std::get<0>(row));
+    Server server([&row](const std::string &) { return std::get<1>(row); });
     Pmi pmi(server.client.get());
     const std::string said = line(pmi.start(soon()));
-    CHECK_MESSAGE(said.find(text) != std::string::npos, said);
+    CHECK_MESSAGE(said.find(std::get<2>(row)) != std::string::npos, said);
     for (const char c : said) CHECK(static_cast<unsigned char>(c) >= 32);
   }
 }

@@ -104,12 +104,14 @@ TEST_CASE("what is sealed opens with the key alone") {
 }
 
 TEST_CASE("ranks join through two, three and as many roots as ranks, again and again") {
-  for (const auto &[nranks, nroots] : {std::pair(2, 2), std::pair(7, 3), std::pair(5, 5), std::pair(6, 1)}) {
+  for (const auto &run : {std::pair(2, 2), std::pair(7, 3), std::pair(5, 5), std::pair(6, 1)}) {
+    const int nranks = run.first, nroots = run.second;
     CAPTURE(nroots);
     std::vector<int> all;
     for (int r = nranks - 1; r >= 0; r--) all.push_back(r);
     const Roots roots(static_cast<size_t>(nroots));
-    for (const auto &[rank, said] : job(roots.ids, nranks, all, 20s)) CHECK_MESSAGE(said == "done", "rank ", rank, ": ", said);
+    for (const auto &one : job(roots.ids, nranks, all, 20s))
+      CHECK_MESSAGE(one.second == "done", "rank ", one.first, ": ", one.second);
   }
 }
 
@@ -132,12 +134,13 @@ TEST_CASE("all ranks hear which ranks are missing, at which roots") {
   const auto part = job(roots.ids, 9, {0, 1, 3, 4, 5, 6, 8}, 1s);
   const std::string expected = fmt::format("7 of 9 ranks checked in after 1 s; missing: 2 (root 0, pid {} on ", roots.pid(0)),
                     second = fmt::format("7 (root 2, pid {} on ", roots.pid(2));
-  for (const auto &[rank, said] : part) CHECK_MESSAGE((has(said, expected) && has(said, second)), "rank ", rank, ": ", said);
+  for (const auto &one : part)
+    CHECK_MESSAGE((has(one.second, expected) && has(one.second, second)), "rank ", one.first, ": ", one.second);
   const Roots again(3), once_more(3); // a root remembers for a minute why a run failed
   const auto none = job(again.ids, 9, {0, 1, 2, 6, 7, 8}, 1s);
-  for (const auto &[rank, said] : none)
-    CHECK_MESSAGE(has(said, "6 of 9 ranks checked in after 1 s; missing: 3-5 (root 1, of which nothing was heard)"), "rank ",
-                  rank, ": ", said);
+  for (const auto &one : none)
+    CHECK_MESSAGE(has(one.second, "6 of 9 ranks checked in after 1 s; missing: 3-5 (root 1, of which nothing was heard)"),
+                  "rank ", one.first, ": ", one.second);
   const auto only = job(once_more.ids, 9, {4}, 1s); // the first root has heard of it from another root alone
   CHECK_MESSAGE(has(only.at(4), "1 of 9 ranks checked in after 1 s; missing: 0-2 (root 0, "), only.at(4));
 }

@@ -154,7 +154,7 @@ TEST_CASE("what is no address, or the answer to another listener, is refused") {
 
 TEST_CASE("an address with numbers that cannot be is refused, whoever made it") {
   World w;
-  Address addr, answer;
+  Address addr;
   const std::unique_ptr<Listener> listener = w.b->ctx->listen(addr);
   const Card good = addr.get<Card>();
   REQUIRE(genuine(good));

@@ -8,7 +8,7 @@
 namespace {
 
 // What two ends of a resumed connection say, as redial and reception write it (resume.h).
-constexpr size_t hello_bytes = 112, answer_bytes = 72, proof_bytes = 32, connection_at = 16;
+constexpr size_t hello_bytes = 112, answer_bytes = 72, proof_bytes = 32;
 constexpr char magic[] = "tuttinr1";
 
 struct Met {

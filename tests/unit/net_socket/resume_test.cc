@@ -2,6 +2,7 @@
 #include "cut.h"
 #include <cstdlib>
 #include <deque>
+#include <memory>
 #include <random>
 #include <sys/socket.h>
 
@@ -43,7 +44,8 @@ public:
     for (Way *w : {&there_, &back_}) w->goal += static_cast<uint64_t>(messages);
     const bool all = within(std::chrono::seconds(40), [&] {
       meanwhile();
-      return !(step(there_, largest) & step(back_, largest)) ? wrong_ : true;
+      const bool there = step(there_, largest), back = step(back_, largest);
+      return (there && back) || wrong_;
     });
     if (!all || wrong_)
       std::fprintf(stderr, "%s after %d and %d messages; %s\n%s", wrong_ ? "wrong" : "too late", int(there_.received),

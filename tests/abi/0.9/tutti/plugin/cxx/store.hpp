@@ -80,8 +80,8 @@ template <class P> struct StoreTable {
       return fn(*holder.store);
     });
   }
-  static std::string_view view(const void *value, uint32_t bytes) {
-    return bytes ? std::string_view(static_cast<const char *>(value), bytes) : std::string_view();
+  static std::string_view view(const void *data, uint32_t bytes) {
+    return bytes ? std::string_view(static_cast<const char *>(data), bytes) : std::string_view();
   }
 
   static tutti_status open(void *plugin, const tutti_store_config *config, tutti_store **out) noexcept {
@@ -92,21 +92,21 @@ template <class P> struct StoreTable {
       *out = reinterpret_cast<tutti_store *>(holder.release());
     });
   }
-  static tutti_status set(tutti_store *store, const char *key, const void *value, uint32_t bytes, uint64_t ttl_ns,
+  static tutti_status set(tutti_store *store, const char *key, const void *data, uint32_t bytes, uint64_t ttl_ns,
                           uint64_t timeout_ns) noexcept {
     return call(store, key, bytes, [&](Store &s) {
-      s.set(key, view(value, bytes), span(ttl_ns), span(timeout_ns));
+      s.set(key, view(data, bytes), span(ttl_ns), span(timeout_ns));
       return TUTTI_OK;
     });
   }
-  static tutti_status add(tutti_store *store, const char *key, const void *value, uint32_t bytes, uint64_t ttl_ns,
+  static tutti_status add(tutti_store *store, const char *key, const void *data, uint32_t bytes, uint64_t ttl_ns,
                           uint64_t timeout_ns, uint32_t *first) noexcept {
     return call(store, key, bytes, [&](Store &s) {
-      *first = s.add(key, view(value, bytes), span(ttl_ns), span(timeout_ns)) ? 1 : 0;
+      *first = s.add(key, view(data, bytes), span(ttl_ns), span(timeout_ns)) ? 1 : 0;
       return TUTTI_OK;
     });
   }
-  static tutti_status get(tutti_store *store, const char *key, void *value, uint32_t *bytes, uint32_t flags,
+  static tutti_status get(tutti_store *store, const char *key, void *data, uint32_t *bytes, uint32_t flags,
                           uint64_t timeout_ns) noexcept {
     return call(store, key, 0, [&](Store &s) -> tutti_status {
       const std::optional<std::string> found = s.get(key, (flags & TUTTI_STORE_WAIT) != 0, span(timeout_ns));
@@ -115,7 +115,7 @@ template <class P> struct StoreTable {
       *bytes = static_cast<uint32_t>(found->size());
       if (found->size() > room)
         fail(TUTTI_ERR_TRUNCATED, "key ", key, " has ", found->size(), " bytes, there is room for ", room);
-      if (!found->empty()) std::memcpy(value, found->data(), found->size());
+      if (!found->empty()) std::memcpy(data, found->data(), found->size());
       return TUTTI_OK;
     });
   }
