@@ -216,12 +216,6 @@ inline int32_t walk(int32_t first, int32_t stride, uint32_t modulus, uint32_t it
 
 uint64_t whole_chunk(const Lane &lane, const Frame &frame, uint32_t buf, int32_t chunk); // bytes of all slices
 
-inline uint32_t mix32(uint64_t v) {
-  v *= 0x9e37'79b9'7f4a'7c15ull;
-  v ^= v >> 29;
-  v *= 0xbf58'476d'1ce4'e5b9ull;
-  return static_cast<uint32_t>(v >> 32);
-}
 uint32_t keyed_signature(const Lane &lane, const Frame &frame, uint32_t buf, int32_t chunk, uint32_t count);
 
 // ---- handlers

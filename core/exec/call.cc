@@ -1,7 +1,6 @@
 // Calls in words, and as a number that ranks compare.
 #include "exec/call.h"
 #include "base/types.h"
-#include "exec/bound.h"
 #include <fmt/format.h>
 #include <string_view>
 
@@ -20,12 +19,6 @@ std::string describe(const CallInfo &c) {
   }
   const std::string name = fmt::format("{}{} #{}", coll_name(c.coll), c.table ? "_v" : "", c.number);
   return fmt::format("{}{}{}", name, what.empty() ? "" : " (" + what + ")", c.tag ? fmt::format(" [{}]", c.tag) : "");
-}
-
-uint32_t call_signature(const CallInfo &c) {
-  if (c.coll == TUTTI_COLL_SEND_RECV) return mix32(TUTTI_COLL_SEND_RECV) | 1u; // ranks may group them differently
-  const uint64_t head = uint64_t(c.coll) << 48 | uint64_t(c.dtype) << 40 | uint64_t(c.op & 0xff) << 32 | uint32_t(c.root);
-  return mix32((head ^ (c.count + 0x1234'5678'9abcull) * 0xd6e8'feb8'6659'fd93ull) + c.table) | 1u;
 }
 
 } // namespace tutti

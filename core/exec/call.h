@@ -21,8 +21,19 @@ struct CallInfo {
   const char *tag = nullptr; // the user's own, up to kTagBytes; copied by whoever keeps the call
 };
 constexpr size_t kTagBytes = 63;
-std::string describe(const CallInfo &call);    // "all_reduce #12 (262144 float sum) [tag]"
-uint32_t call_signature(const CallInfo &call); // odd; the same on ranks that make the same call
+std::string describe(const CallInfo &call); // "all_reduce #12 (262144 float sum) [tag]"
+inline uint32_t mix32(uint64_t v) {
+  v *= 0x9e37'79b9'7f4a'7c15ull;
+  v ^= v >> 29;
+  v *= 0xbf58'476d'1ce4'e5b9ull;
+  return static_cast<uint32_t>(v >> 32);
+}
+// Odd; the same on ranks that make the same call.
+inline uint32_t call_signature(const CallInfo &c) {
+  if (c.coll == TUTTI_COLL_SEND_RECV) return mix32(TUTTI_COLL_SEND_RECV) | 1u; // ranks may group them differently
+  const uint64_t head = uint64_t(c.coll) << 48 | uint64_t(c.dtype) << 40 | uint64_t(c.op & 0xff) << 32 | uint32_t(c.root);
+  return mix32((head ^ (c.count + 0x1234'5678'9abcull) * 0xd6e8'feb8'6659'fd93ull) + c.table) | 1u;
+}
 
 // A copy of a call's tag.
 struct Tag {
