@@ -170,8 +170,9 @@ void mixes(const Plugin &plugin, const void *table) {
       const bool root = w.root == static_cast<int>(m);
       if (w.coll == TUTTI_COLL_BARRIER || (w.root >= 0 && (w.coll == TUTTI_COLL_REDUCE) != root)) continue;
       const auto &want = w.coll == TUTTI_COLL_BROADCAST ? data[k].in[static_cast<size_t>(w.root)] : data[k].want;
-      require(std::memcmp(recv[m][k].data(), want.data(), all[k].bytes) == 0, "post {}, {}, has a wrong result at member {}", k,
-              work_text(w, all[k].bytes), m);
+      require(std::equal(want.begin(), want.begin() + static_cast<long>(all[k].bytes),
+                         static_cast<const unsigned char *>(recv[m][k].data())),
+              "post {}, {}, has a wrong result at member {}", k, work_text(w, all[k].bytes), m);
     }
 }
 

@@ -231,7 +231,7 @@ void Ep::progress() {
   const bool good = read_all(g.key.pid, &before, g.key.alive, sizeof before) &&
                     read_all(g.key.pid, got.data(), g.remote, got.size()) &&
                     read_all(g.key.pid, &after, g.key.alive, sizeof after) && before.id == g.key.id && after.id == g.key.id;
-  if (good) std::memcpy(g.to.addr, got.data(), got.size());
+  if (good) std::copy(got.begin(), got.end(), static_cast<char *>(g.to.addr));
   ctx_.report(g.cookie, good ? g.to.bytes : 0, good ? TUTTI_OK : TUTTI_ERR_REMOTE);
 }
 

@@ -6,6 +6,7 @@
 // on its way when a sender's queue pair goes away stays on its way. Flushes, too, come one at a time.
 #pragma once
 #include "verbs.h"
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <list>
@@ -96,6 +97,7 @@ struct Flow {
 struct DoubleQp {
   ibv_qp pub{};
   uint64_t identity = 0;
+  uint32_t unacknowledged = 0; // asynchronous events of it that somebody has taken
   DoubleContext *context = nullptr;
   DoubleCq *send_cq = nullptr, *recv_cq = nullptr;
   ibv_qp_cap cap{};
@@ -149,7 +151,7 @@ public:
   int post_send(ibv_qp *qp, ibv_send_wr *wr, ibv_send_wr **bad) override;
   int post_recv(ibv_qp *qp, ibv_recv_wr *wr, ibv_recv_wr **bad) override;
   int get_async_event(ibv_context *context, ibv_async_event *out) override;
-  void ack_async_event(ibv_async_event *) override {}
+  void ack_async_event(ibv_async_event *) override;
 
 private:
   int fault(const char *call); // what the test wants it to fail with, 0 = nothing
@@ -200,6 +202,7 @@ public:
   std::mt19937_64 random;
   uint64_t below(uint64_t n) { return random() % n; }
   std::recursive_mutex mutex; // guards everything
+  std::condition_variable_any acknowledged;
   std::list<Machine> hosts;
 
 private:

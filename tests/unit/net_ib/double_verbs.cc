@@ -21,6 +21,13 @@ void wake(int fd) {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = write(fd, &one, sizeof one);
 }
+void drain(int fd) { // of one event
+  uint64_t count;
+  [[maybe_unused]] const ssize_t n = read(fd, &count, sizeof count);
+}
+bool of_queue(const ibv_async_event &e) {
+  return e.event_type <= IBV_EVENT_PATH_MIG_ERR && e.event_type != IBV_EVENT_CQ_ERR;
+}
 template <class T> T *refuse(int err) {
   errno = err;
   return nullptr;
@@ -187,8 +194,7 @@ int DoubleVerbs::get_cq_event(ibv_comp_channel *channel, ibv_cq **cq) {
   if (c.events.empty()) return errno = EAGAIN, -1;
   *cq = c.events.front();
   c.events.pop_front();
-  uint64_t count;
-  [[maybe_unused]] const ssize_t n = read(channel->fd, &count, sizeof count);
+  drain(channel->fd);
   return 0;
 }
 
@@ -320,9 +326,13 @@ int DoubleVerbs::modify_qp(ibv_qp *pub, ibv_qp_attr *attr, int mask) {
   return 0;
 }
 
+// As libibverbs has it: events that nobody has taken go with the queue pair, and those that somebody has taken are waited for.
 int DoubleVerbs::destroy_qp(ibv_qp *pub) {
-  const Lock lock(fabric_.mutex);
+  std::unique_lock lock(fabric_.mutex);
   DoubleQp &qp = real(pub);
+  const auto of_it = [&](const ibv_async_event &e) { return of_queue(e) && e.element.qp == pub; };
+  for (size_t gone = std::erase_if(qp.context->events, of_it); gone > 0; gone--) drain(qp.context->pub.async_fd);
+  fabric_.acknowledged.wait(lock, [&] { return qp.unacknowledged == 0; });
   const auto purge = [&](DoubleCq &cq) {
     std::erase_if(cq.entries, [&](const DoubleCq::Entry &e) { return e.qp == qp.identity; });
   };
@@ -389,9 +399,18 @@ int DoubleVerbs::get_async_event(ibv_context *context, ibv_async_event *out) {
   if (c.events.empty()) return errno = EAGAIN, -1;
   *out = c.events.front();
   c.events.pop_front();
-  uint64_t count;
-  [[maybe_unused]] const ssize_t n = read(context->async_fd, &count, sizeof count);
+  if (of_queue(*out)) real(out->element.qp).unacknowledged++;
+  drain(context->async_fd);
   return 0;
+}
+
+void DoubleVerbs::ack_async_event(ibv_async_event *event) {
+  if (!of_queue(*event)) return;
+  {
+    const Lock lock(fabric_.mutex);
+    real(event->element.qp).unacknowledged--;
+  }
+  fabric_.acknowledged.notify_all();
 }
 
 void Fabric::event(DoubleContext &context, ibv_event_type type, int port, DoubleQp *qp) {
