@@ -11,6 +11,10 @@ tuttiResult_t Calls::use(tuttiComm_t comm, bool second) {
   return second ? tuttiCommSplit(comm, 0, rank_, &second_, nullptr) : tuttiSuccess;
 }
 
+Calls::~Calls() {
+  if (second_) tuttiCommAbort(second_);
+}
+
 tuttiResult_t Calls::done() {
   return second_ ? tuttiCommDestroy(std::exchange(second_, nullptr)) : tuttiSuccess;
 }

@@ -13,6 +13,8 @@ public:
   static constexpr int64_t kUnwritten = -1; // no value of a result
 
   Calls(int rank, int nranks, size_t count);
+  ~Calls(); // after an error the second communicator is still there
+  Calls(const Calls &) = delete;
   // second: the ranks have another communicator, too.
   tuttiResult_t use(tuttiComm_t comm, bool second);
   tuttiResult_t done(); // with the second one
