@@ -13,11 +13,11 @@
 namespace faults {
 namespace {
 
-Fault armed;                   // written before `left` is
-std::atomic<int64_t> left{0};  // calls until it happens; 0: nothing is armed
+Fault armed; // written before `left` is
+// Calls until it happens; 0: it happens right now, and no other thread says anything meanwhile; less: nothing is armed.
+std::atomic<int64_t> left{-1};
 std::atomic<bool> owed{false}; // armed, and it has not happened
 std::atomic<bool> now{false};  // a thread of the application is to do it
-std::atomic<bool> held{false}; // meanwhile no other thread says anything
 
 void wake_later() {
   const pid_t self = getpid();
@@ -27,8 +27,8 @@ void wake_later() {
   std::_Exit(0);
 }
 
-void happen() {
-  if (!owed.exchange(false)) return;
+bool happen() { // false: another thread does it
+  if (!owed.exchange(false)) return false;
   armed.say();
   if (armed.what == "die") raise(SIGKILL);
   if (armed.what == "exit") std::exit(3);
@@ -38,6 +38,14 @@ void happen() {
     if (armed.wake_s > 0) wake_later();
     raise(SIGSTOP); // all threads of the process, this one before it goes on
   }
+  return true;
+}
+
+// While `left` is 0.
+void happen_and_go_on() {
+  if (!happen()) return left.wait(0);
+  left.store(-1); // it was stopped, and has been woken
+  left.notify_all();
 }
 
 // The library's threads call exit() and throw in no program: one of the application's does, while they go on.
@@ -46,14 +54,15 @@ bool belongs_to_application() {
 }
 
 void call() {
-  held.wait(true);
-  if (left.load(std::memory_order_acquire) <= 0 || left.fetch_sub(1) != 1) return;
-  if (!belongs_to_application()) {
-    held.store(true);
-    happen();
-    held.store(false); // it was stopped, and has been woken
-    return held.notify_all();
+  int64_t n = left.load();
+  while (n >= 0 && (n == 0 || !left.compare_exchange_weak(n, n - 1))) {
+    if (n == 0) left.wait(0);
+    n = left.load();
   }
+  if (n != 1) return;
+  if (!belongs_to_application()) return happen_and_go_on();
+  left.store(-1);
+  left.notify_all();
   now.store(true);
   now.notify_all();
 }
@@ -72,7 +81,10 @@ template <class F> F *system_function(const char *name) {
 void strike_at_call(const Fault &fault, int calls) {
   armed = fault;
   owed.store(true);
-  if (calls == 0) return happen();
+  if (calls == 0) {
+    happen();
+    return;
+  }
   if (belongs_to_application())
     std::thread([] {
       now.wait(false);
@@ -91,8 +103,15 @@ void strike_at_word(const Fault &fault, const int64_t *word, int64_t before) {
 }
 
 void strike_at_last() {
-  left.store(0);
-  happen();
+  if (belongs_to_application()) {
+    left.store(-1);
+    happen();
+    return;
+  }
+  int64_t n = left.load(); // what the phase has left to its threads to say is not said either
+  while (n > 0 && !left.compare_exchange_weak(n, 0)) {
+  }
+  happen_and_go_on();
 }
 
 } // namespace faults
