@@ -139,14 +139,16 @@ private:
 } // namespace
 
 int run_ranks(const Args &args) {
+  Processes processes;
   try {
-    const Processes processes = join_processes();
+    processes = join_processes();
     if (processes.count * args.threads == 1)
       fmt::print(stderr, "note: one rank only, so there is nothing to move between ranks; --ranks N, -t N, tutti run or mpirun "
                          "start more\n");
     return Ranks(args, processes).run();
-  } catch (const Failure &f) {
+  } catch (const Failure &f) { // before any rank had begun
     print_error(f.text);
+    if (processes.comm) (void)(f.everywhere ? tuttiCommDestroy(processes.comm) : tuttiCommAbort(processes.comm));
     return kFailed;
   }
 }

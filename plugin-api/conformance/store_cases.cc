@@ -55,19 +55,21 @@ std::string reason(const Plugin &plugin, tutti_status s, const char *call) {
   return text;
 }
 
-// A store in the hands of one thread at a time.
+// A store in the hands of one thread at a time, but that any may close it.
 class Client {
 public:
   Client(const Plugin &plugin, const void *table) : plugin_(plugin), t_(*static_cast<const tutti_store_v1 *>(table)) {
-    const tutti_status s = try_open(plugin, t_, server_of(t_), kTimeout, &store_);
+    tutti_store *opened = nullptr;
+    const tutti_status s = try_open(plugin, t_, server_of(t_), kTimeout, &opened);
     if (s != TUTTI_OK) broken("{}", reason(plugin, s, "open()"));
-    require(store_ != nullptr, "open() returned OK and no store");
+    require(opened != nullptr, "open() returned OK and no store");
+    store_ = opened;
   }
   ~Client() { close(); }
   Client(const Client &) = delete;
   Client &operator=(const Client &) = delete;
   void close() {
-    if (store_) t_.close(std::exchange(store_, nullptr));
+    if (tutti_store *const mine = store_.exchange(nullptr)) t_.close(mine);
   }
 
   tutti_status try_set(const std::string &key, std::string_view value, Nanos ttl = kTtl) {
@@ -124,7 +126,7 @@ private:
   }
   const Plugin &plugin_;
   const tutti_store_v1 &t_;
-  tutti_store *store_ = nullptr;
+  std::atomic<tutti_store *> store_{nullptr};
 };
 
 // Nobody else's, and another in every run.

@@ -1,7 +1,7 @@
 // Operations that are under way together: on streams, in groups, awaited in all the ways there are.
 #include "member.h"
 #include "tools/data.h"
-#include <cstring>
+#include <algorithm>
 #include <memory>
 
 namespace soak {
@@ -66,7 +66,7 @@ struct Part { // one operation
   bool is_input(const char *got, int of) const {
     std::vector<char> want(bytes());
     tutti::data::input(want.data(), count, type, -1, n, of, kDataSeed, 0);
-    return std::memcmp(got, want.data(), want.size()) == 0;
+    return std::equal(want.begin(), want.end(), got);
   }
   bool right() const {
     const auto *got = static_cast<const char *>(out->data());

@@ -267,6 +267,9 @@ class Gdb(unittest.TestCase):
         self.check(self.gdb("-p", str(self.stuck.pid)))
 
     def test_the_state_in_a_core_dump(self):
+        with open(STUCK, "rb") as f:
+            if b"__asan_init" in f.read():
+                self.skipTest("a process of the address sanitizer has terabytes that no file takes")
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)
         r = subprocess.run(["gcore", "-o", os.path.join(folder, "core"), str(self.stuck.pid)], capture_output=True, text=True,
