@@ -123,7 +123,9 @@ void Service::at_exit() {
   if (s && s->pid_ == getpid()) s->stop();
 }
 
-Service::Service() : pid_(getpid()), epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+Service::Service()
+    : pid_(getpid()), epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      reserve_(new std::byte[kReserve]) {
   track_fd(epoll_.get());
   track_fd(wake_.get());
   epoll_event e{};
@@ -209,7 +211,6 @@ int Service::run_timers() {
 void Service::run() {
   std::array<epoll_event, 64> events; // nothing that a forked child, which has no such thread, would seem to leak
   Clock::time_point give_up{};
-  reserve_.reset(new (std::nothrow) std::byte[kReserve]);
   for (;;) {
     run_tasks();
     int wait = run_timers();

@@ -85,7 +85,7 @@ private:
   std::map<std::pair<Clock::time_point, uint64_t>, std::function<void()>> timers_; // service thread
   std::unordered_map<uint64_t, Clock::time_point> timer_at_;                       // service thread
   uint64_t next_timer_ = 1;
-  std::unique_ptr<std::byte[]> reserve_; // service thread, as the next
+  std::unique_ptr<std::byte[]> reserve_; // service thread, as the next, once that runs
   bool exhausted_ = false;               // and not all have been told
   std::thread thread_;
 };
