@@ -2,9 +2,31 @@
 #include "bootstrap/member.h"
 #include "log/log.h"
 #include <fcntl.h>
+#include <new>
 
 namespace tutti::boot {
 namespace {
+
+// A call made without the lock, counted while it lasts, however it ends.
+class Outside {
+public:
+  Outside(int &running, std::unique_lock<std::mutex> &lock, std::condition_variable &over)
+      : running_(running), lock_(lock), over_(over) {
+    running_++;
+    lock_.unlock();
+  }
+  ~Outside() {
+    lock_.lock();
+    if (--running_ == 0) over_.notify_all();
+  }
+  Outside(const Outside &) = delete;
+  Outside &operator=(const Outside &) = delete;
+
+private:
+  int &running_;
+  std::unique_lock<std::mutex> &lock_;
+  std::condition_variable &over_;
+};
 
 constexpr size_t kQueueBytes = 256u << 20; // unexpected messages of one rank
 constexpr size_t kQueueCount = 1u << 18;
@@ -182,13 +204,9 @@ void Member::deliver(Message message) {
   }
   if (kind < handlers_.size() && handlers_[kind].live) {
     Handler &h = handlers_[kind];
-    h.running++;
     const auto fn = h.fn; // a copy: set_handler() waits until it has returned
-    lock.unlock();
-    fn(std::move(message));
-    lock.lock();
-    if (--h.running == 0) cv_.notify_all();
-    return;
+    const Outside outside(h.running, lock, cv_);
+    return fn(std::move(message));
   }
   if (mailbox_bytes_ + message.data.size() > kQueueBytes || mailbox_count_ >= kQueueCount) {
     std::map<int, size_t> senders;
@@ -306,11 +324,8 @@ void Member::set_handler(MsgKind kind, std::function<void(Message)> fn) {
     if (it->second.empty()) mailbox_.erase(it);
     mailbox_bytes_ -= m.data.size();
     mailbox_count_--;
-    h.running++;
-    lock.unlock();
+    const Outside outside(h.running, lock, cv_);
     h.fn(std::move(m));
-    lock.lock();
-    h.running--;
   }
   h.live = true;
 }
@@ -353,28 +368,28 @@ void Member::fail(Error error, bool relayed) {
   }
   std::function<void(const Error &)> call;
   std::shared_ptr<Member> child;
+  std::unique_lock lock(m_, std::defer_lock);
   // Made before anything is kept: where there is no memory for all of it, nothing has happened.
   auto kept = std::make_shared<Error>(error);
   Error told = out;
   std::function<void()> flood = [self = shared_from_this(), out] { self->flood(out); };
-  {
-    std::lock_guard lock(m_);
-    if (error_ || closed_) return;
-    error_ = std::move(kept);
-    told_ = std::move(told);
-    failed_.store(true);
-    call = std::exchange(on_failure_, nullptr);
-    if (call) failure_running_++;
-    child = pending_child_.lock();
-    cv_.notify_all();
-  }
-  log::debug(log::Subsys::bootstrap, "comm {:#x} rank {}: failed: {}", comm(), rank_, error.message);
+  lock.lock();
+  if (error_ || closed_) return;
+  error_ = std::move(kept);
+  told_ = std::move(told);
+  failed_.store(true);
+  call = std::exchange(on_failure_, nullptr);
+  child = pending_child_.lock();
+  cv_.notify_all();
   if (call) {
-    call(error);
-    std::lock_guard lock(m_);
-    failure_running_--;
-    cv_.notify_all();
+    const Outside outside(failure_running_, lock, cv_);
+    try {
+      call(error);
+    } catch (const std::bad_alloc &) { // others must hear of it all the same
+    }
   }
+  lock.unlock();
+  log::debug(log::Subsys::bootstrap, "comm {:#x} rank {}: failed: {}", comm(), rank_, error.message);
   if (child) child->fail(error, true);
   for (const auto &m : hub_.local(comm()))
     if (m.get() != this) m->fail(out, true);
