@@ -31,7 +31,7 @@ bool has_scheme(const tutti_store_v1 &t, std::string_view url) {
 }
 std::string server_of(const tutti_store_v1 &t) {
   const auto config = Config::load();
-  const std::string url = config.ok() ? (*config)->text("core.rendezvous") : "";
+  std::string url = config.ok() ? (*config)->text("core.rendezvous") : "";
   if (url.empty()) skip("it needs a server: TUTTI_RENDEZVOUS=URL names one");
   if (!has_scheme(t, url)) skip("the store that TUTTI_RENDEZVOUS names is another plugin's");
   return url;
@@ -50,7 +50,7 @@ tutti_status try_open(const Plugin &plugin, const tutti_store_v1 &t, const std::
 }
 // The reason that came with a status; a plugin that gives none breaks its word.
 std::string reason(const Plugin &plugin, tutti_status s, const char *call) {
-  const std::string text = plugin_error(plugin, s, call).error().message;
+  std::string text = plugin_error(plugin, s, call).error().message;
   require(text.find("the plugin gave no reason") == std::string::npos, "{} returned {} and no reason", call, status_name(s));
   return text;
 }
