@@ -45,7 +45,7 @@ public:
     return child ? std::unique_ptr<Bootstrap>(std::make_unique<Handle>(std::move(child))) : nullptr;
   }
   Result<std::unique_ptr<Bootstrap>> shrink(Shrink *request, std::shared_ptr<const Config> config, JoinStop *stop) override {
-    TUTTI_ASSIGN(child, member_->shrink(request, std::move(config), stop));
+    TUTTI_ASSIGN(child, member_->shrink(request, config, stop));
     return std::unique_ptr<Bootstrap>(std::make_unique<Handle>(std::move(child)));
   }
   void report_failure(const Error &error) override { member_->report_failure(error); }

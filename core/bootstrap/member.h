@@ -19,7 +19,8 @@ public:
   Status join(std::span<const UniqueId> ids, int nranks, int rank, Deadline deadline);
   Result<std::shared_ptr<Member>> split(int color, int key, std::shared_ptr<const Config> config, Deadline deadline,
                                         bool *all_came);
-  Result<std::shared_ptr<Member>> shrink(Bootstrap::Shrink *request, std::shared_ptr<const Config> config, JoinStop *stop);
+  Result<std::shared_ptr<Member>> shrink(Bootstrap::Shrink *request, const std::shared_ptr<const Config> &config,
+                                         JoinStop *stop);
   void close(); // the handle's end; waits a moment, so that sockets take the goodbye, and for no peer
 
   // ---- what Bootstrap offers; see there

@@ -11,7 +11,7 @@ constexpr auto kLook = std::chrono::milliseconds(1);
 
 } // namespace
 
-Result<std::shared_ptr<Member>> Member::shrink(Bootstrap::Shrink *request, std::shared_ptr<const Config> config,
+Result<std::shared_ptr<Member>> Member::shrink(Bootstrap::Shrink *request, const std::shared_ptr<const Config> &config,
                                                JoinStop *stop) {
   std::weak_ptr<Member> weak = weak_from_this();
   council_.restart();
